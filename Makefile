@@ -1,0 +1,43 @@
+# Each target sets up what it needs: a fresh clone and Python 3.10 or newer are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+TYPING := .venv/typing/unknot
+PACKAGES := datamodules metrics zoo hub cli configs
+
+# Two BLAS threads at most in tests: more only get in each other's way on small machines.
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/unknot demo
+
+test: lint
+	$(BIN)/pytest
+
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -m slow
+
+lint: $(INSTALLED) $(TYPING)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv build dist *.egg-info
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+# mypy does not follow editable installs of mapped folders: show it the package as a wheel would lay it out.
+$(TYPING): $(INSTALLED) Makefile
+	rm -rf $@ && mkdir -p .venv/typing && cp -rs "$(CURDIR)/core" $@
+	for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" $@/$$folder; done
+	touch $@

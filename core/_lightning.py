@@ -1,0 +1,58 @@
+"""One Lightning for the whole package: ``from unknot._lightning import pl``.
+
+The framework is distributed twice, as ``pytorch_lightning`` and as ``lightning``, and the Trainer of one refuses
+the modules of the other. We build on ``pytorch_lightning``, unless the program has already imported
+``lightning.pytorch`` and not the other: then its Trainer is the one our modules will meet, and we build on that.
+``UNKNOT_LIGHTNING=lightning`` (or ``pytorch_lightning``) decides by hand.
+"""
+
+import os
+import sys
+import warnings
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING, Any
+
+OLD, NEW = "pytorch_lightning", "lightning.pytorch"
+
+
+class _WarnOfTheOther(MetaPathFinder):
+    """Finds nothing; says what to do when the other Lightning is imported after ours was settled."""
+
+    def __init__(self, ours: str, other: str) -> None:
+        self.ours, self.other = ours, other
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == self.other:
+            sys.meta_path.remove(self)
+            warnings.warn(
+                f"unknot was imported before {self.other} and builds on {self.ours}: use `from {self.ours} import "
+                f"Trainer`, or import {self.other} before unknot.",
+                stacklevel=2,
+            )
+
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+else:
+    _choice = os.environ.get("UNKNOT_LIGHTNING") or (
+        "lightning" if NEW in sys.modules and OLD not in sys.modules else OLD
+    )
+    if _choice not in ("lightning", OLD):
+        raise ValueError(f"UNKNOT_LIGHTNING is {_choice!r}; it must be 'lightning' or '{OLD}'.")
+    if _choice == "lightning":
+        import lightning.pytorch as pl
+
+        # Worker processes may import us before Lightning; they must come to the same choice.
+        os.environ["UNKNOT_LIGHTNING"] = _choice
+        sys.meta_path.insert(0, _WarnOfTheOther(NEW, OLD))
+    else:
+        import pytorch_lightning as pl
+
+        sys.meta_path.insert(0, _WarnOfTheOther(OLD, NEW))
+
+__all__ = ["batches_done", "pl"]
+
+
+def batches_done(trainer: "pl.Trainer | None") -> int:
+    """How many batches, over all epochs and resumed runs, training has consumed."""
+    return trainer.fit_loop.epoch_loop.batch_progress.total.processed if trainer else 0  # type: ignore[attr-defined]

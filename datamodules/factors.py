@@ -1,0 +1,125 @@
+"""Factor spaces, and data sets that can draw an image for every point of one."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+@dataclass(frozen=True)
+class FactorSpace:
+    """The grid of discrete ground-truth factors: P(z) is uniform on it.
+
+    Grid points are numbered in C order: the last factor changes fastest.
+
+    >>> space = FactorSpace(names=("shape", "scale"), sizes=(3, 6))
+    >>> space.size, space.num_factors
+    (18, 2)
+    >>> space.index(torch.tensor([[1, 0], [2, 5]]))
+    tensor([ 6, 17])
+    >>> space.factors(torch.tensor([6, 17]))
+    tensor([[1, 0],
+            [2, 5]])
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
+        if not self.names or len(self.names) != len(self.sizes):
+            raise ValueError(
+                f"A factor space needs one size per name: got {len(self.names)} names, {len(self.sizes)} sizes."
+            )
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"Factor names must differ, got {self.names}.")
+        if min(self.sizes) < 1 or self.size >= 2**63:
+            raise ValueError(f"Factor sizes must be at least 1 and multiply to less than 2**63, got {self.sizes}.")
+
+    @property
+    def num_factors(self) -> int:
+        """How many factors there are."""
+        return len(self.sizes)
+
+    @property
+    def size(self) -> int:
+        """How many grid points there are."""
+        return math.prod(self.sizes)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw ``n`` factor vectors i.i.d. and uniformly: int64 ``[n, F]``."""
+        return self.factors(torch.randint(self.size, (n,), generator=generator))
+
+    def index(self, factors: Tensor) -> Tensor:
+        """Number of each grid point: factors ``[..., F]`` to int64 ``[...]``."""
+        factors = self._check(factors)
+        index = torch.zeros(factors.shape[:-1], dtype=torch.int64)
+        for column, size in enumerate(self.sizes):
+            index = index * size + factors[..., column]
+        return index
+
+    def factors(self, index: Tensor) -> Tensor:
+        """Factors of each numbered grid point: int64 ``[...]`` to ``[..., F]``."""
+        index = torch.as_tensor(index)
+        if index.is_floating_point() or index.is_complex():
+            raise ValueError(f"Grid indices must be integers, got {index.dtype}.")
+        index = index.long()
+        if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < self.size):
+            raise ValueError(f"Grid indices must lie in 0..{self.size - 1}, got {index.min()}..{index.max()}.")
+        columns = []
+        for size in reversed(self.sizes):
+            columns.append(index % size)
+            index = index // size
+        return torch.stack(columns[::-1], dim=-1)
+
+    def _check(self, factors: Tensor) -> Tensor:
+        factors = torch.as_tensor(factors).cpu()
+        if factors.is_floating_point() or factors.is_complex():
+            raise ValueError(f"Factors must be integer classes, got {factors.dtype}.")
+        if factors.ndim == 0 or factors.shape[-1] != self.num_factors:
+            raise ValueError(
+                f"Factors must have shape [..., {self.num_factors}] ({', '.join(self.names)}), "
+                f"got {list(factors.shape)}."
+            )
+        if ((factors < 0) | (factors >= torch.tensor(self.sizes))).any():
+            raise ValueError(f"Factor out of range: classes start at 0 and sizes are {self.sizes}.")
+        return factors.long()
+
+
+class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
+    """A factor space and the images p(x | z) for its points.
+
+    Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that must
+    draw, download or convert something first do it in :meth:`prepare`.
+    """
+
+    name: ClassVar[str]
+    licence: ClassVar[str] = "unknown"
+    factor_space: FactorSpace
+    image_shape: tuple[int, int, int]
+
+    @abstractmethod
+    def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], in one vectorised call.
+
+        ``generator`` feeds the randomness of data sets where x is stochastic given z.
+        """
+
+    def prepare(self) -> None:
+        """Do the slow work once, on disk, so that every later start is quick."""
+
+    def is_prepared(self) -> bool:
+        """Whether :meth:`prepare` would have nothing to do."""
+        return True
+
+    def __len__(self) -> int:
+        return self.factor_space.size
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        factors = self.factor_space.factors(torch.tensor([range(len(self))[index]]))
+        return self.observe(factors)[0], factors[0]

@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from unknot import configs
+from unknot.cli import RUN_COMMANDS, main
+from unknot.zoo import BetaVAE
+
+QUICK = [
+    *("--data.batch_size", "2", "--data.num_val_batches", "1", "--trainer.accelerator", "cpu"),
+    *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
+]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_does_not_import_torch() -> None:
+    script = "import sys; from unknot.cli import main; main(sys.argv[1:])\nassert 'torch' not in sys.modules"
+    for words in ([], *([name, "--help"] for name in (*RUN_COMMANDS, "evaluate", "data", "demo"))):
+        wrapped = f"try:\n    {script.splitlines()[0]}\nexcept SystemExit as end:\n    assert end.code == 0"
+        done = subprocess.run(
+            [sys.executable, "-c", f"{wrapped}\n{script.splitlines()[1]}", *words], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "examples:" in done.stdout
+
+
+@pytest.mark.parametrize("name", configs.names())
+def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
+    assert main(["fit", "--config", name, "--trainer.max_steps", "20", *QUICK]) == 0
+    run = tmp_path / "runs" / name / "version_0"
+    for file in ("config.yaml", "checkpoints/last.ckpt", "model/config.json", "model/model.safetensors"):
+        assert (run / file).is_file(), file
+    assert len(list((run / "pictures").glob("*.png"))) == 2
+    assert list(run.glob("events.out.tfevents.*"))
+
+
+def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
+    options = ["--trainer.max_steps", "6", "--trainer.val_check_interval", "2", "--trainer.log_every_n_steps", "1"]
+    assert main(["fit", "-c", "beta_vae_dsprites", *options, *QUICK, "--pictures.every_n_steps", "3"]) == 0
+    run = tmp_path / "runs/beta_vae_dsprites/version_0"
+    header = (run / "metrics.csv").read_text().splitlines()[0].split(",")
+    terms = {"loss", "reconstruction", "kl", "elbo"}
+    assert {f"{stage}/{term}" for stage in ("train", "val") for term in terms} <= set(header)
+    assert (run / "checkpoints/best.ckpt").is_file()
+    assert len(list((run / "pictures").glob("traversals-*.png"))) == 2
+
+    checkpoint = ["--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints/last.ckpt")]
+    assert main(["validate", *checkpoint]) == 0
+    assert main(["test", *checkpoint]) == 0
+    assert main(["predict", *checkpoint]) == 0
+    codes = np.load(next((tmp_path / "runs").rglob("codes.npy")))
+    assert codes.shape == (2, 10)
+
+
+def test_evaluate_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BetaVAE().save_pretrained(tmp_path / "model")
+    assert main(["evaluate", "model", "--metrics", "mig", "--num-train", "100", "--json", "scores.json"]) == 0
+    out = capsys.readouterr().out
+    score = json.loads((tmp_path / "scores.json").read_text())["mig"]
+    assert f"mig  {score:.4f}" in out
+    assert "dsprites" in out
+
+
+def test_data_list_and_prepare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", "dsprites"]) == 0
+    assert main(["data", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "737,280" in out
+    assert all(name in out for name in ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites"))
+
+
+def test_demo_shows_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--steps", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "mig" in out
+    assert "unknot evaluate unknot-demo/model" in out
+    for file in ("traversals.png", "reconstructions.png", "model/model.safetensors"):
+        assert (tmp_path / "unknot-demo" / file).is_file()
+
+
+UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    betta: 4.0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fit", "--config", "beta_vae_dsprite"], ["beta_vae_dsprite:", "Did you mean 'beta_vae_dsprites'?"]),
+        (["fit", "--config", "zzz"], ["zzz: no such file", "Shipped are: ", "beta_vae_dsprites"]),
+        (["fit", "--config=unknown_key.yaml"], ["unknown_key.yaml:", "'modell'", "--help-all"]),
+        (["fit", "--config", "unknown_argument.yaml"], ["unknown_argument.yaml:", "'betta'", "--model.help"]),
+        (["fit", "--config", "broken.yaml"], ["broken.yaml:"]),
+        (["fit", "--config", "beta_vae_dsprites", "--model.betta", "3"], ["betta", "--model.help"]),
+        (["fit"], ["required", "model"]),
+        (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
+        (["evaluate", "nowhere"], ["nowhere: no such folder"]),
+        (["evaluate", "model", "--metrics", "gim"], ["'gim'", "mig"]),
+        (["evaluate", "model", "--dataset", "sprites"], ["'sprites'", "color_dsprites"]),
+        (["data", "prepare", "sprites"], ["'sprites'", "color_dsprites"]),
+    ],
+    ids=lambda value: "-".join(value) if "--" in "".join(value) or len(value) < 3 else None,
+)
+def test_errors_are_one_line(
+    words: list[str], expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "unknown_key.yaml").write_text("modell: 3\n")
+    (tmp_path / "unknown_argument.yaml").write_text(UNKNOWN_ARGUMENT)
+    (tmp_path / "broken.yaml").write_text("model: [")
+    BetaVAE().save_pretrained(tmp_path / "model")
+    capsys.readouterr()
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert len(err.strip().splitlines()) == 1
+    assert all(part in err for part in expected), err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+            return Path.touch, (tmp_path / "pwned",)
+
+    torch.save({"state_dict": Payload()}, tmp_path / "evil.ckpt")
+    (tmp_path / "cut.ckpt").write_bytes((tmp_path / "evil.ckpt").read_bytes()[:-100])
+    for name in ("evil.ckpt", "cut.ckpt"):
+        assert main(["fit", "--config", "beta_vae_dsprites", "--ckpt_path", name, *QUICK]) == 1
+        err = capsys.readouterr().err
+        assert err.startswith(f"unknot: error: {name}: not a whole Lightning checkpoint")
+    assert not (tmp_path / "pwned").exists()

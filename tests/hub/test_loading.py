@@ -1,0 +1,60 @@
+"""unknot.hub.load: the right class for any saved model."""
+
+import json
+
+import pytest
+import torch
+
+from unknot.hub import load
+from unknot.zoo import MODELS, list_models
+
+SHAPE = (1, 32, 32)
+
+
+@pytest.fixture(params=list_models())
+def model(request):
+    return MODELS[request.param](image_shape=SHAPE, latent_dim=3)
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_picks_the_class(model, tmp_path, kind):
+    model.trained_on = "dsprites"
+    loaded, x = load(kind(model.save_pretrained(tmp_path))), torch.rand(2, *SHAPE)
+    assert type(loaded) is type(model)
+    assert dict(loaded.hparams) == dict(model.hparams)
+    assert loaded.trained_on == "dsprites"
+    assert not loaded.training
+    assert torch.equal(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("name", ["GammaVAE", "VAE", "betavae", "", "os.system"])
+def test_unknown_models(model, tmp_path, name):
+    path = model.save_pretrained(tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model": name}))
+    with pytest.raises(ValueError, match=rf"unknown model '{name}'; this version knows \[.*'BetaVAE'") as error:
+        load(tmp_path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none: no such folder"):
+        load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"config.json: no such file"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", b"not json", "not valid JSON"),
+        ("config.json", b"[]", "expected an object"),
+        ("model.safetensors", b"", "not a whole safetensors file"),
+    ],
+)
+def test_broken_files_are_named(model, tmp_path, file, content, message):
+    path = model.save_pretrained(tmp_path) / file
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        load(tmp_path)
+    assert str(error.value).startswith(f"{path}: ")

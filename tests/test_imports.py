@@ -1,0 +1,24 @@
+"""Imports point one way: what each sub-package may pull in."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("unknot", ["torch"]),
+        ("unknot.configs", ["torch"]),
+        ("unknot.cli", ["torch"]),
+        ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub"]),
+        ("unknot.metrics", ["unknot.zoo", "unknot.hub"]),
+        ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli"]),
+        ("unknot.hub", ["unknot.cli"]),
+    ],
+)
+def test_package_does_not_import(package: str, forbidden: list[str]) -> None:
+    script = f"import sys, {package}; print([name for name in {forbidden} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,94 @@
+"""A killed run, resumed, ends exactly where an uninterrupted one does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unknot._lightning import pl
+from unknot.datamodules import DSprites, FactorDataModule
+from unknot.zoo import BetaVAE
+
+STEPS = 60
+FIT = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())", "fit"]
+OPTIONS = [
+    *("--config", "beta_vae_dsprites", "--data.batch_size", "8", "--data.num_val_batches", "2"),
+    *("--trainer.max_steps", str(STEPS), "--trainer.val_check_interval", "7", "--checkpoint_every", "5"),
+    *("--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"),
+]
+
+
+def test_sigkill_and_resume_give_the_weights_of_an_uninterrupted_run(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    subprocess.run([*FIT, *OPTIONS], cwd=whole, check=True, capture_output=True)
+
+    run = killed / "runs/beta_vae_dsprites/version_0"
+    process = subprocess.Popen([*FIT, *OPTIONS], cwd=killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (run / "checkpoints/last.ckpt").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (run / "model").exists()
+    step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
+    assert 0 < step < STEPS
+
+    subprocess.run([*FIT, "--resume", os.path.relpath(run, killed)], cwd=killed, check=True, capture_output=True)
+    expected = load_file(whole / "runs/beta_vae_dsprites/version_0/model/model.safetensors")
+    resumed = load_file(killed / "runs/beta_vae_dsprites/version_1/model/model.safetensors")
+    assert expected.keys() == resumed.keys()
+    assert all(torch.equal(expected[name], resumed[name]) for name in expected)
+
+
+def fit(folder: Path, steps: int, ckpt_path: Path | None = None, seed: int = 0, **trainer: object) -> BetaVAE:
+    pl.seed_everything(seed, verbose=False)
+    model = BetaVAE(image_shape=(1, 64, 64))
+    settings = {
+        **{"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"},
+        **{"max_steps": steps, "max_epochs": -1, "enable_checkpointing": False, "default_root_dir": folder},
+    }
+    run = pl.Trainer(**(settings | trainer))
+    data = FactorDataModule(DSprites(), batch_size=4, num_val_batches=1)
+    run.fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+    run.save_checkpoint(folder / f"{steps}.ckpt", weights_only=False)
+    return model
+
+
+def same(a: BetaVAE, b: BetaVAE) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {},
+        {"limit_train_batches": 3},  # epochs of three steps: the stream goes on across them
+        {"val_check_interval": 2, "check_val_every_n_epoch": None},
+    ],
+    ids=["endless", "epochs", "validation"],
+)
+def test_resume_is_exact_at_any_step(tmp_path: Path, trainer: dict[str, object]) -> None:
+    whole = fit(tmp_path, 8, **trainer)
+    for steps in (2, 3, 5):
+        fit(tmp_path, steps, **trainer)
+        # The seed of the resumed process must not matter: that of the run is in the checkpoint.
+        assert same(fit(tmp_path, 8, tmp_path / f"{steps}.ckpt", seed=99, **trainer), whole)
+
+
+def test_epochs_do_not_repeat_batches(tmp_path: Path) -> None:
+    assert same(fit(tmp_path, 6, limit_train_batches=2), fit(tmp_path, 6))
+
+
+def test_seeds_matter(tmp_path: Path) -> None:
+    assert same(fit(tmp_path, 3), fit(tmp_path, 3))
+    assert not same(fit(tmp_path, 3, seed=1), fit(tmp_path, 3))

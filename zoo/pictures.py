@@ -1,0 +1,118 @@
+"""Pictures of what a model has learned, and a callback that draws them during training."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torchvision.utils import make_grid
+
+from unknot._files import replacing
+from unknot._lightning import pl
+from unknot.zoo.vae import VAE, first_of
+
+
+@torch.no_grad()
+def draw_traversals(model: VAE, images: Tensor, path: str | Path) -> Path:
+    """Write a PNG with one row per code, the most informative first: what changes as it moves from -2 to 2.
+
+    Rows are labelled with the mean KL(q(z_d|x) || p(z_d)) over ``images`` ``[N, C, H, W]`` in nats: a code near zero
+    is not used. The traversals start from the first image.
+    """
+    images = images.to(model.device)
+    information = model.encode(images).kl().mean(0)
+    order = information.argsort(descending=True)
+    strips = model.traverse(images[:1])[0, order].cpu()
+    rows, columns = strips.shape[:2]
+    figure = Figure(figsize=(columns * 0.75 + 1.3, rows * 0.75 + 0.6), layout="constrained")
+    axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
+    for axis, strip, code in zip(axes, strips, order.tolist(), strict=True):
+        axis.imshow(_grid(strip, columns))
+        axis.set_ylabel(f"z{code}\n{information[code]:.2f}", rotation=0, ha="right", va="center", fontsize=9)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    figure.suptitle("Traversals: each code from -2 to 2 (label: its KL in nats)", fontsize=10)
+    return _save(figure, path)
+
+
+@torch.no_grad()
+def draw_reconstructions(model: VAE, images: Tensor, path: str | Path) -> Path:
+    """Write a PNG with images ``[N, C, H, W]`` above and their reconstructions below."""
+    images = images.to(model.device)
+    pairs = torch.cat([images, model.reconstruct(images)]).cpu()
+    figure = Figure(figsize=(len(images) * 0.75, 2), layout="constrained")
+    axis = figure.subplots()
+    axis.imshow(_grid(pairs, len(images)))
+    axis.set_axis_off()
+    axis.set_title("Images and their reconstructions", fontsize=10)
+    return _save(figure, path)
+
+
+def _grid(images: Tensor, columns: int) -> Any:
+    return make_grid(images, nrow=columns, padding=2, pad_value=0.5).permute(1, 2, 0).clamp(0, 1).numpy()
+
+
+def _save(figure: Figure, path: str | Path) -> Path:
+    path = Path(path)
+    with replacing(path) as beside:
+        figure.savefig(beside, format="png", dpi=100)
+    return path
+
+
+class Pictures(pl.Callback):
+    """Write traversals and reconstructions of held-out images during training, as PNG files in the run's folder.
+
+    Args:
+        every_n_steps: steps between pictures; there is one more at the end.
+        num_images: how many images to reconstruct.
+    """
+
+    def __init__(self, every_n_steps: int = 5000, num_images: int = 10) -> None:
+        if every_n_steps < 1 or num_images < 1:
+            raise ValueError(f"every_n_steps and num_images must be positive, got {every_n_steps}, {num_images}.")
+        self.every_n_steps = every_n_steps
+        self.num_images = num_images
+        self._images: Tensor | None = None
+        self._drawn = -1
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take held-out images, or, where there are none, wait for the first batch."""
+        loaders = getattr(trainer, "val_dataloaders", None)
+        if loaders is not None:
+            loader = loaders[0] if isinstance(loaders, list | tuple) else loaders
+            self._images = first_of(next(iter(loader)))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Draw when it is time."""
+        if self._images is None:
+            self._images = first_of(batch).detach().cpu()
+        if trainer.global_step // self.every_n_steps != max(self._drawn, 0) // self.every_n_steps:
+            self._draw(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Draw the final state."""
+        if self._images is not None and self._drawn != trainer.global_step:
+            self._draw(trainer, pl_module)
+
+    def _draw(self, trainer: pl.Trainer, model: VAE) -> None:
+        self._drawn = trainer.global_step
+        if not trainer.is_global_zero or self._images is None:
+            return
+        folder = Path(trainer.log_dir or trainer.default_root_dir) / "pictures"
+        training = model.training
+        model.eval()
+        try:
+            step = f"{trainer.global_step:08d}"
+            draw_traversals(model, self._images, folder / f"traversals-{step}.png")
+            draw_reconstructions(model, self._images[: self.num_images], folder / f"reconstructions-{step}.png")
+        finally:
+            model.train(training)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last picture."""
+        return {"drawn": self._drawn}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on after the last picture."""
+        self._drawn = state_dict["drawn"]

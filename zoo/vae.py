@@ -1,0 +1,267 @@
+"""Variational autoencoders: the base of the family, and the β-VAE.
+
+Chapter "Learning Disentangled Representations". Every variant maximises
+
+    E_{p(x)} [ E_{q(z|x)} log p(x|z) ] - regularizer
+
+and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z)).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unknot._lightning import batches_done, pl
+from unknot._seeding import derive_seed
+from unknot.zoo.networks import ConvDecoder, ConvEncoder, check_image_shape, check_images
+from unknot.zoo.pretrained import Pretrained
+
+TRAIN, HELD_OUT = 0, 1
+
+
+class Posterior(NamedTuple):
+    """The Gaussian q(z|x) = N(mean, diag(exp(logvar))) of a batch: mean and log-variance, each ``[N, D]``."""
+
+    mean: Tensor
+    logvar: Tensor
+
+    def sample(self) -> Tensor:
+        """z = μ + σ ε with ε ~ N(0, I): ``[N, D]``."""
+        return self.mean + torch.exp(self.logvar / 2) * torch.randn_like(self.mean)
+
+    def kl(self) -> Tensor:
+        """KL(q(z|x) || N(0, I)) of each dimension: ½ (μ² + σ² - log σ² - 1), ``[N, D]``."""
+        return (self.mean**2 + self.logvar.exp() - self.logvar - 1) / 2
+
+
+class VAE(Pretrained, pl.LightningModule):
+    """What all variational autoencoders of the zoo share; a variant overrides :meth:`regularizer`.
+
+    Args:
+        image_shape: (channels, height, width); sides are multiples of 16 from 32 up.
+        latent_dim: number D of codes.
+        lr: learning rate of Adam (β₁ 0.9, β₂ 0.999, ε 1e-8).
+        reconstruction: ``"bernoulli"``, the decoder of the studies: -log p(x|z) is the cross-entropy summed over
+            pixels and channels; or ``"gaussian"``: the summed squared error, which is -log p(x|z) for variance ½ up to
+            a constant (the reference's ``l2_loss``).
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__()
+        if not isinstance(latent_dim, int) or latent_dim < 1:
+            raise ValueError(f"latent_dim must be an integer of at least 1, got {latent_dim!r}.")
+        if reconstruction not in ("bernoulli", "gaussian"):
+            raise ValueError(f"reconstruction must be 'bernoulli' or 'gaussian', got {reconstruction!r}.")
+        self.save_hyperparameters()
+        self.image_shape = check_image_shape(image_shape)
+        self.latent_dim = latent_dim
+        self.lr = lr
+        self.reconstruction = reconstruction
+        self.encoder = ConvEncoder(self.image_shape, latent_dim)
+        self.decoder = ConvDecoder(latent_dim, self.image_shape)
+        self._noise_seed: int | None = None
+
+    # Inference
+
+    def encode(self, images: Tensor) -> Posterior:
+        """q(z|x) for images ``[N, C, H, W]`` in [0, 1]."""
+        # On a GPU looking at the values would wait for it; there the first batch of a loop is looked at instead.
+        check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
+        mean, logvar = self.encoder(images)
+        return Posterior(mean.float(), logvar.float())
+
+    def represent(self, images: Tensor) -> Tensor:
+        """The representation r(x), the mean of q(z|x): ``[N, D]``."""
+        return self.encode(images).mean
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as :meth:`represent`."""
+        return self.represent(images)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Mean image for codes ``[N, D]``: ``[N, C, H, W]`` in [0, 1]."""
+        return torch.sigmoid(self.decoder(codes).float())
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Images decoded from their own representation: ``[N, C, H, W]``."""
+        return self.decode(self.represent(images))
+
+    @torch.no_grad()
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """``n`` images from the prior: ``[n, C, H, W]``. ``generator`` is a CPU generator."""
+        return self.decode(torch.randn(n, self.latent_dim, generator=generator).to(self.device))
+
+    @torch.no_grad()
+    def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
+        """Change one code of each image at a time and decode.
+
+        Args:
+            images: ``[N, C, H, W]``.
+            values: what each code is set to, ``[V]``; by default 11 steps from -2 to 2.
+
+        Returns:
+            ``[N, D, V, C, H, W]``.
+        """
+        mean = self.represent(images)
+        values = torch.linspace(-2, 2, 11) if values is None else torch.as_tensor(values, dtype=torch.float32)
+        values = values.to(mean)
+        codes = mean[:, None, None, :].repeat(1, self.latent_dim, len(values), 1)
+        each = torch.arange(self.latent_dim)
+        codes[:, each, :, each] = values
+        return self.decode(codes.flatten(0, 2)).unflatten(0, codes.shape[:3])
+
+    # Objective
+
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> Tensor:
+        """What is added to the reconstruction loss; here KL(q(z|x) || p(z)), the negative ELBO's second term.
+
+        Args:
+            posterior: q(z|x) of the batch.
+            z: a sample of it, ``[N, D]``.
+            kl: the batch mean of KL(q(z|x) || p(z)), a scalar.
+        """
+        return kl
+
+    def reconstruction_loss(self, images: Tensor, logits: Tensor) -> Tensor:
+        """-log p(x|z), summed over pixels and channels and averaged over the batch."""
+        if self.reconstruction == "bernoulli":
+            total = F.binary_cross_entropy_with_logits(logits.float(), images.float(), reduction="sum")
+        else:
+            total = F.mse_loss(torch.sigmoid(logits.float()), images.float(), reduction="sum")
+        return total / len(images)
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
+        images = first_of(batch)
+        posterior = self.encode(images)
+        z = posterior.sample()
+        reconstruction = self.reconstruction_loss(images, self.decoder(z))
+        kl = posterior.kl().sum(1).mean()
+        loss = reconstruction + self.regularizer(posterior, z, kl)
+        return {"loss": loss, "reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl)}
+
+    # Training
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Minimise ``losses(batch)["loss"]``."""
+        return self._step("train", batch, batch_idx)["loss"]
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Log all terms as ``val/...``."""
+        self._step("val", batch, batch_idx)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Log all terms as ``test/...``."""
+        self._step("test", batch, batch_idx)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Representation of a batch."""
+        return self.represent(first_of(batch))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam with the settings of the studies."""
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
+
+    def _step(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        images = first_of(batch)
+        if batch_idx == 0:
+            check_images(images, self.image_shape, values=True)
+        terms = self.losses(batch)
+        if stage == "train" and (images.is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
+            self._stop_unless_finite(terms)
+        held_out = stage != "train"
+        values = {f"{stage}/{name}": value.detach() for name, value in terms.items()}
+        self.log(
+            f"{stage}/loss", values.pop(f"{stage}/loss"), prog_bar=True, sync_dist=held_out, batch_size=len(images)
+        )
+        self.log_dict(values, sync_dist=held_out, batch_size=len(images))
+        return terms
+
+    def _stop_unless_finite(self, terms: dict[str, Tensor]) -> None:
+        if not torch.isfinite(terms["loss"]):
+            shown = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
+            raise FloatingPointError(
+                f"Training stopped at step {self.global_step}, before the weights were touched: the loss is not finite "
+                f"({shown}). Lower the learning rate (lr={self.lr:g}) or the regularisation, and resume from the "
+                "last checkpoint."
+            )
+
+    # Every step starts from a seed of its own, so that a resumed run draws the noise the interrupted one would
+    # have drawn, whatever validation, pictures or other code took from the global generator in between.
+
+    def setup(self, stage: str) -> None:
+        """Settle the seed of the noise, the same on all ranks; a checkpoint to resume from overrides it."""
+        if stage == "fit":
+            self._noise_seed = self.trainer.strategy.broadcast(torch.initial_seed())
+
+    def on_fit_start(self) -> None:
+        """Remember the data set."""
+        dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
+        self.trained_on = getattr(dataset, "name", self.trained_on)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Seed the noise of this step."""
+        assert self._noise_seed is not None
+        torch.manual_seed(derive_seed(self._noise_seed, TRAIN, self.global_rank, batches_done(self.trainer)))
+
+    def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Seed the noise of held-out batches, always the same, so that their losses compare."""
+        torch.manual_seed(derive_seed(0, HELD_OUT, self.global_rank, dataloader_idx, batch_idx))
+
+    on_test_batch_start = on_validation_batch_start
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the seed of the noise."""
+        checkpoint["noise_seed"] = self._noise_seed
+        checkpoint["trained_on"] = self.trained_on
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on with the noise of the saved run."""
+        self._noise_seed = checkpoint["noise_seed"]
+        self.trained_on = checkpoint["trained_on"]
+
+
+class BetaVAE(VAE):
+    """β-VAE (Higgins et al., 2017), paragraph "Bottleneck Capacity":
+
+        max E_{p(x)} [ E_{q(z|x)} log p(x|z) - β KL(q(z|x) || p(z)) ]
+
+    Args:
+        beta: weight of the KL; the study sweeps 1, 2, 4, 6, 8, 16.
+        image_shape: (channels, height, width).
+        latent_dim: number of codes.
+        lr: learning rate of Adam.
+        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+
+    >>> model = BetaVAE(beta=4.0)
+    >>> model.represent(torch.rand(2, 1, 64, 64)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        beta: float = 4.0,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        self.beta = beta
+
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> Tensor:
+        """β KL(q(z|x) || p(z))."""
+        return self.beta * kl
+
+
+def first_of(batch: Any) -> Tensor:
+    """The images of a batch that is a tensor, or a tuple or list that starts with them."""
+    return batch[0] if isinstance(batch, tuple | list) else batch
