@@ -1,6 +1,7 @@
 """``unknot fit | validate | test | predict``: LightningCLI with our defaults."""
 
 import itertools
+import logging
 import os
 import pickle
 import re
@@ -82,6 +83,8 @@ def run(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*LightningCLI's args parameter.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
+    # No advertisements between the lines of a run.
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(lambda record: "💡" not in record.msg)
     argv, name = _expand(argv)
     UnknotCLI.run_name = name
     quiet: dict[str, Any] = {"exit_on_error": False}

@@ -50,9 +50,14 @@ else:
 
         sys.meta_path.insert(0, _WarnOfTheOther(OLD, NEW))
 
-__all__ = ["batches_done", "pl"]
+__all__ = ["batches_done", "logging_due", "pl"]
 
 
 def batches_done(trainer: "pl.Trainer | None") -> int:
     """How many batches, over all epochs and resumed runs, training has consumed."""
     return trainer.fit_loop.epoch_loop.batch_progress.total.processed if trainer else 0  # type: ignore[attr-defined]
+
+
+def logging_due(trainer: "pl.Trainer") -> bool:
+    """Whether loggers will write what is logged in this training step."""
+    return trainer._logger_connector.should_update_logs

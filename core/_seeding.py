@@ -1,10 +1,22 @@
 """Random streams that are addressed by a counter instead of being carried as a state."""
 
+from enum import IntEnum
+
 import numpy as np
+import torch
+
+
+class Stream(IntEnum):
+    """What a stream is for; part of its key, so that two streams of one seed never share their bits."""
+
+    TRAIN_DATA = 0
+    HELD_OUT_DATA = 1
+    TRAIN_NOISE = 2
+    HELD_OUT_NOISE = 3
 
 
 def derive_seed(*key: int) -> int:
-    """Hash integers, such as (seed, rank, batch index), into one well-mixed 63-bit seed.
+    """Hash integers, such as (seed, stream, rank, batch index), into one well-mixed 63-bit seed.
 
     What a training run draws in step n is then a function of n alone: nothing has to be saved to resume it
     exactly, and no two ranks, workers or steps share a stream.
@@ -15,3 +27,13 @@ def derive_seed(*key: int) -> int:
     # SeedSequence takes non-negative integers only; torch hands out seeds of the full signed 64-bit range.
     words = [k & 0xFFFF_FFFF_FFFF_FFFF for k in key]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def seed_device(seed: int, device: torch.device) -> None:
+    """Seed the global generators of the CPU and of ``device``.
+
+    ``torch.manual_seed`` does it for every kind of device there could be, which takes a good part of a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)

@@ -5,6 +5,7 @@ one bit per pixel and memory-mapped, so that it is made once and all processes s
 """
 
 import hashlib
+import math
 import os
 import zipfile
 import zlib
@@ -29,6 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 SPACE = FactorSpace(names=("shape", "scale", "orientation", "pos_x", "pos_y"), sizes=(3, 6, 40, 32, 32))
 SIDE = 64
 IMAGE_BYTES = SIDE * SIDE // 8
+CHUNK = 32 * 32  # images: one turned sprite at all positions
 
 ORIGINAL_URL = (
     "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
@@ -88,7 +90,8 @@ class DSprites(GroundTruthDataset):
         if images is None:
             chunks = draw_grid() if self.source is None else read_original(Path(self._original()), self.factor_space)
             desc = "drawing dSprites" if self.source is None else f"converting {Path(self._original()).name}"
-            _write_cache(path, tqdm(chunks, desc=desc, unit="sprite", disable=None, leave=False))
+            total = math.ceil(self.factor_space.size / CHUNK)
+            _write_cache(path, tqdm(chunks, desc=desc, total=total, unit="chunk", disable=None, leave=False))
             images = _map_cache(path, self.factor_space.size)
             if images is None:
                 raise OSError(f"{path} cannot be read back after writing it; is the disk full or failing?")
@@ -192,7 +195,9 @@ def _read_painting(path: Path) -> Tensor:
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such file. Give the path of a picture of The Scream.") from None
     except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{path}: not a readable picture ({error}). Replace it, or delete it to download.") from error
+        raise ValueError(
+            f"{path}: not a readable picture ({error}). Replace it, or delete it if it was downloaded."
+        ) from error
     picture.thumbnail((350, 274))
     if min(picture.size) < SIDE:
         raise ValueError(f"{path}: {picture.size[0]} x {picture.size[1]} pixels after shrinking, at least 64 needed.")
@@ -249,7 +254,7 @@ def _draw_everywhere(outline: Floats, scale: float, angle: float) -> Bytes:
     first = np.flatnonzero(np.diff(line, prepend=-1))
     words = np.zeros((32, 32 * SIDE), dtype=">u8")
     words[:, line[first]] = np.bitwise_xor.reduceat(flips, first, axis=1)
-    return words.view(np.uint8).reshape(32 * 32, IMAGE_BYTES)
+    return words.view(np.uint8).reshape(CHUNK, IMAGE_BYTES)
 
 
 def _subpixels(coordinates: Floats) -> npt.NDArray[np.int64]:
@@ -281,14 +286,14 @@ def read_original(path: Path, space: FactorSpace = SPACE) -> Iterator[Bytes]:
         ) from error
 
 
-def _read_images(file: IO[bytes], count: int, per_chunk: int = 1024) -> Iterator[Bytes]:
+def _read_images(file: IO[bytes], count: int) -> Iterator[Bytes]:
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("unknown .npy version")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
     if shape != (count, SIDE, SIDE) or fortran or dtype != np.uint8:
         raise ValueError(f"imgs is {dtype} {shape}, expected uint8 {(count, SIDE, SIDE)}")
-    for start in range(0, count, per_chunk):
-        wanted = min(per_chunk, count - start)
+    for start in range(0, count, CHUNK):
+        wanted = min(CHUNK, count - start)
         pixels = np.frombuffer(file.read(wanted * SIDE * SIDE), dtype=np.uint8)
         if len(pixels) != wanted * SIDE * SIDE:
             raise ValueError("imgs ends early")

@@ -1,6 +1,7 @@
 """Factor spaces, and data sets that can draw an image for every point of one."""
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +32,7 @@ class FactorSpace:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
-        object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
+        object.__setattr__(self, "sizes", tuple(operator.index(size) for size in self.sizes))
         if not self.names or len(self.names) != len(self.sizes):
             raise ValueError(
                 f"A factor space needs one size per name: got {len(self.names)} names, {len(self.sizes)} sizes."

@@ -9,10 +9,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from unknot._lightning import batches_done, pl
-from unknot._seeding import derive_seed
+from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.factors import GroundTruthDataset
-
-TRAIN, HELD_OUT = 0, 1
 
 
 class _Batches(IterableDataset[Any]):
@@ -22,7 +20,7 @@ class _Batches(IterableDataset[Any]):
     depend on the number of workers.
     """
 
-    def __init__(self, module: "FactorDataModule", stream: int, seed: int, rank: int, count: int | None) -> None:
+    def __init__(self, module: "FactorDataModule", stream: Stream, seed: int, rank: int, count: int | None) -> None:
         self.module, self.stream, self.seed, self.rank, self.count = module, stream, seed, rank, count
         self.start = 0
 
@@ -62,7 +60,7 @@ class FactorDataModule(pl.LightningDataModule):
         batch_size: images per batch, on every rank.
         num_val_batches: batches for validation, test and prediction; the same images every time.
         num_workers: processes that prepare batches. dSprites needs none: a batch takes about a millisecond.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
+        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
 
     >>> from unknot.datamodules import DSprites, FactorDataModule
     >>> data = FactorDataModule(DSprites(), batch_size=16, seed=0)
@@ -113,23 +111,22 @@ class FactorDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The endless training stream of this rank."""
-        return self._loader(_TrainLoader, TRAIN, None)
+        return self._loader(_TrainLoader, Stream.TRAIN_DATA, None)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The fixed validation batches of this rank."""
-        return self._loader(DataLoader, HELD_OUT, self.num_val_batches)
+        return self._loader(DataLoader, Stream.HELD_OUT_DATA, self.num_val_batches)
 
     test_dataloader = val_dataloader
     predict_dataloader = val_dataloader
 
-    def _loader(self, kind: type[DataLoader[Any]], stream: int, count: int | None) -> DataLoader[Any]:
+    def _loader(self, kind: type[DataLoader[Any]], stream: Stream, count: int | None) -> DataLoader[Any]:
         # Held-out images do not depend on the seed, so that validation losses compare across runs.
-        seed = 0 if stream == HELD_OUT or self._stream_seed is None else self._stream_seed
+        seed = 0 if stream == Stream.HELD_OUT_DATA or self._stream_seed is None else self._stream_seed
         rank = self.trainer.global_rank if self.trainer else 0
         batches = _Batches(self, stream, seed, rank, count)
-        # A generator of its own: without it the loader takes its base seed from the global one.
-        generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-        return kind(batches, batch_size=None, num_workers=self.num_workers, generator=generator)
+        # A generator of its own: without one the loader would take from the global one.
+        return kind(batches, batch_size=None, num_workers=self.num_workers, generator=torch.Generator())
 
     def state_dict(self) -> dict[str, Any]:
         """The seed of the stream; the position in it is the Trainer's own batch counter."""

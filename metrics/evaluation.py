@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from unknot._modes import evaluation_mode
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset
 from unknot.metrics import functional
@@ -136,12 +137,7 @@ def _represent(model_or_function: Any) -> Callable[[Tensor], Any]:
     @torch.inference_mode()
     def run(images: Tensor) -> Tensor:
         parameter = next(model_or_function.parameters(), images)
-        training = {module: module.training for module in model_or_function.modules()}
-        model_or_function.eval()
-        try:
+        with evaluation_mode(model_or_function):
             return represent(images.to(parameter.device))
-        finally:
-            for module, mode in training.items():  # each its own: some may be frozen in evaluation mode
-                module.training = mode
 
     return run

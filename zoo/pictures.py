@@ -10,6 +10,7 @@ from torchvision.utils import make_grid
 
 from unknot._files import replacing
 from unknot._lightning import pl
+from unknot._modes import evaluation_mode
 from unknot.zoo.vae import VAE, first_of
 
 
@@ -100,14 +101,10 @@ class Pictures(pl.Callback):
         if not trainer.is_global_zero or self._images is None:
             return
         folder = Path(trainer.log_dir or trainer.default_root_dir) / "pictures"
-        training = model.training
-        model.eval()
-        try:
-            step = f"{trainer.global_step:08d}"
+        step = f"{trainer.global_step:08d}"
+        with evaluation_mode(model):
             draw_traversals(model, self._images, folder / f"traversals-{step}.png")
             draw_reconstructions(model, self._images[: self.num_images], folder / f"reconstructions-{step}.png")
-        finally:
-            model.train(training)
 
     def state_dict(self) -> dict[str, Any]:
         """The step of the last picture."""

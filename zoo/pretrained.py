@@ -38,7 +38,8 @@ class Pretrained:
             "dataset": self.trained_on,
             "unknot": __version__,
         }
-        text = json.dumps(config, indent=2) + "\n"  # fails before anything is written
+        # NumPy's numbers become Python's; anything else that JSON lacks fails before a file is touched.
+        text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
         # Both are written before either takes its place, so that a failure leaves the old pair.
         with replacing(folder / WEIGHTS) as weights_beside, replacing(folder / CONFIG) as config_beside:

@@ -7,18 +7,18 @@ Chapter "Learning Disentangled Representations". Every variant maximises
 and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z)).
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unknot._lightning import batches_done, pl
-from unknot._seeding import derive_seed
+from unknot._lightning import batches_done, logging_due, pl
+from unknot._memory import keep_freed_memory
+from unknot._seeding import Stream, derive_seed, seed_device
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, check_image_shape, check_images
 from unknot.zoo.pretrained import Pretrained
-
-TRAIN, HELD_OUT = 0, 1
 
 
 class Posterior(NamedTuple):
@@ -58,6 +58,8 @@ class VAE(Pretrained, pl.LightningModule):
         super().__init__()
         if not isinstance(latent_dim, int) or latent_dim < 1:
             raise ValueError(f"latent_dim must be an integer of at least 1, got {latent_dim!r}.")
+        if not 0 < lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, got {lr}.")
         if reconstruction not in ("bernoulli", "gaussian"):
             raise ValueError(f"reconstruction must be 'bernoulli' or 'gaussian', got {reconstruction!r}.")
         self.save_hyperparameters()
@@ -177,21 +179,21 @@ class VAE(Pretrained, pl.LightningModule):
         terms = self.losses(batch)
         if stage == "train" and (images.is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
             self._stop_unless_finite(terms)
+        # Logging takes a millisecond: do it in training only when a logger writes, or for a look at the progress bar.
         held_out = stage != "train"
-        values = {f"{stage}/{name}": value.detach() for name, value in terms.items()}
-        self.log(
-            f"{stage}/loss", values.pop(f"{stage}/loss"), prog_bar=True, sync_dist=held_out, batch_size=len(images)
-        )
-        self.log_dict(values, sync_dist=held_out, batch_size=len(images))
+        if held_out or logging_due(self.trainer) or batch_idx % 10 == 0:
+            values = {f"{stage}/{name}": value.detach() for name, value in terms.items()}
+            loss = values.pop(f"{stage}/loss")
+            self.log(f"{stage}/loss", loss, prog_bar=True, sync_dist=held_out, batch_size=len(images))
+            self.log_dict(values, sync_dist=held_out, batch_size=len(images))
         return terms
 
     def _stop_unless_finite(self, terms: dict[str, Tensor]) -> None:
         if not torch.isfinite(terms["loss"]):
             shown = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
             raise FloatingPointError(
-                f"Training stopped at step {self.global_step}, before the weights were touched: the loss is not finite "
-                f"({shown}). Lower the learning rate (lr={self.lr:g}) or the regularisation, and resume from the "
-                "last checkpoint."
+                f"Training stopped at step {self.global_step}: the loss is not finite ({shown}). Lower the learning "
+                f"rate (lr={self.lr:g}) or the regularisation, and resume from the last checkpoint."
             )
 
     # Every step starts from a seed of its own, so that a resumed run draws the noise the interrupted one would
@@ -203,18 +205,22 @@ class VAE(Pretrained, pl.LightningModule):
             self._noise_seed = self.trainer.strategy.broadcast(torch.initial_seed())
 
     def on_fit_start(self) -> None:
-        """Remember the data set."""
+        """Remember the data set; on a CPU, make memory cheap."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
         self.trained_on = getattr(dataset, "name", self.trained_on)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed the noise of this step."""
         assert self._noise_seed is not None
-        torch.manual_seed(derive_seed(self._noise_seed, TRAIN, self.global_rank, batches_done(self.trainer)))
+        key = derive_seed(self._noise_seed, Stream.TRAIN_NOISE, self.global_rank, batches_done(self.trainer))
+        seed_device(key, self.device)
 
     def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Seed the noise of held-out batches, always the same, so that their losses compare."""
-        torch.manual_seed(derive_seed(0, HELD_OUT, self.global_rank, dataloader_idx, batch_idx))
+        key = derive_seed(0, Stream.HELD_OUT_NOISE, self.global_rank, dataloader_idx, batch_idx)
+        seed_device(key, self.device)
 
     on_test_batch_start = on_validation_batch_start
 
@@ -255,6 +261,8 @@ class BetaVAE(VAE):
         reconstruction: str = "bernoulli",
     ) -> None:
         super().__init__(image_shape, latent_dim, lr, reconstruction)
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"beta must be finite and not negative, got {beta}.")
         self.beta = beta
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> Tensor:

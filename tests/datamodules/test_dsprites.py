@@ -386,7 +386,7 @@ BROKEN: dict[str, tuple[Writer, str]] = {
 
 
 @pytest.mark.parametrize(("write", "reason"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_originals_are_explained(tmp_path: Path, empty_cache: Path, write: Writer, reason: str) -> None:
+def test_broken_originals_explained(tmp_path: Path, empty_cache: Path, write: Writer, reason: str) -> None:
     path = tmp_path / "dsprites.npz"
     write(path, published(TINY_SPACE))
     with pytest.raises(ValueError, match=reason) as caught:

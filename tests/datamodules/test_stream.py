@@ -161,7 +161,7 @@ def test_a_resumed_run_goes_on_in_the_stream(tmp_path: Path, steps: int) -> None
 
     model = Recorder()
     second = trainer(max_steps=7, **epochs)
-    second.fit(model, datamodule=module(seed=None), ckpt_path=tmp_path / "stopped.ckpt", weights_only=True)
+    second.fit(model, datamodule=module(seed=None), ckpt_path=tmp_path / "stopped.ckpt")
     assert torch.equal(torch.stack(model.trained), training(module(seed=5), batches=7)[steps:])
 
 

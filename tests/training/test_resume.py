@@ -92,3 +92,25 @@ def test_epochs_do_not_repeat_batches(tmp_path: Path) -> None:
 def test_seeds_matter(tmp_path: Path) -> None:
     assert same(fit(tmp_path, 3), fit(tmp_path, 3))
     assert not same(fit(tmp_path, 3, seed=1), fit(tmp_path, 3))
+
+
+def test_noise_and_data_do_not_share_their_bits(tmp_path: Path) -> None:
+    data_seeds, noise_seeds = set(), set()
+
+    class Data(FactorDataModule):
+        def draw(self, generator: torch.Generator) -> object:
+            data_seeds.add(generator.initial_seed())
+            return super().draw(generator)
+
+    class Model(BetaVAE):
+        def losses(self, batch: object) -> dict[str, torch.Tensor]:
+            noise_seeds.add(torch.initial_seed())
+            return super().losses(batch)
+
+    pl.seed_everything(0, verbose=False)
+    trainer = pl.Trainer(
+        max_steps=5, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+    )
+    trainer.fit(Model(), datamodule=Data(DSprites(), batch_size=2, num_val_batches=1))
+    assert len(noise_seeds) >= 5
+    assert not data_seeds & noise_seeds
