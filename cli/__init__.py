@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     parser = _parser()
     if argv and argv[0] in RUN_COMMANDS and not {"-h", "--help"} & set(argv[1:]):
+        # The modules of the zoo must be of the Lightning whose command line this is, here and in child processes.
+        os.environ["UNKNOT_LIGHTNING"] = "pytorch_lightning"
         from unknot.cli.run import run
 
         return run(argv)

@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import os
 import pickle
 import re
 import warnings
@@ -78,8 +77,6 @@ class UnknotCLI(LightningCLI):
 
 def run(argv: list[str]) -> int:
     """Run a LightningCLI command line."""
-    # The modules of the zoo must be of the Lightning whose command line this is.
-    os.environ["UNKNOT_LIGHTNING"] = "pytorch_lightning"
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*LightningCLI's args parameter.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
