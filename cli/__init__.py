@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         "unknot demo",
         "unknot demo --steps 2000 --output /tmp/demo",
     )
-    demo.add_argument("--steps", type=int, default=600, help="training steps (default: 600)")
+    demo.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000)")
     demo.add_argument("--output", default="unknot-demo", metavar="FOLDER", help="where to write (default: unknot-demo)")
     return parser
 

@@ -3,13 +3,13 @@
 import argparse
 import logging
 import time
-import warnings
 from pathlib import Path
 
 import torch
 
 from unknot._lightning import pl
 from unknot.cli.evaluate import print_scores
+from unknot.cli.quiet import hush_lightning
 from unknot.datamodules import DSprites, FactorDataModule
 from unknot.metrics import evaluate
 from unknot.zoo import BetaVAE
@@ -18,7 +18,7 @@ from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 
 def demo_command(arguments: argparse.Namespace) -> int:
     """Train, score, draw, save."""
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    hush_lightning()
     for package in ("pytorch_lightning", "lightning.pytorch"):
         logging.getLogger(package).setLevel(logging.WARNING)
     output = Path(arguments.output)
@@ -47,7 +47,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     ]
     folder = model.save_pretrained(output / "model")
 
-    print(f"\nTrained in {trained:.0f} s. Scores on 10,000 fresh images (a perfect code has 1):")
+    print(f"\nTrained in {trained:.0f} s. Scores on 10,000 fresh images (higher is better, at most 1):")
     print_scores(scores)
     print("\nLook at   " + "\n          ".join(str(picture) for picture in pictures))
     print(f"Load it   BetaVAE.from_pretrained({str(folder)!r})")

@@ -1,10 +1,8 @@
 """``unknot fit | validate | test | predict``: LightningCLI with our defaults."""
 
 import itertools
-import logging
 import pickle
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 import unknot.datamodules  # noqa: F401  makes class names known without their module paths
 from unknot import configs
 from unknot._files import replacing
+from unknot.cli.quiet import hush_lightning
 from unknot.zoo import VAE
 from unknot.zoo.pictures import Pictures
 
@@ -77,11 +76,7 @@ class UnknotCLI(LightningCLI):
 
 def run(argv: list[str]) -> int:
     """Run a LightningCLI command line."""
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*LightningCLI's args parameter.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    # No advertisements between the lines of a run.
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(lambda record: "💡" not in record.msg)
+    hush_lightning()
     argv, name = _expand(argv)
     UnknotCLI.run_name = name
     quiet: dict[str, Any] = {"exit_on_error": False}
