@@ -3,7 +3,7 @@
 Both sides train the same β-VAE with the same optimiser on batches of 64. The bare loop has its batches in memory as
 finished float tensors; `trainer.fit` draws them from the memory-mapped grid as a user's run does, logs to CSV and
 checks its losses. Rounds alternate, so that a change of the machine's speed meets both. Both run in one process, where
-`trainer.fit` has told glibc to keep freed memory; a third line is the bare loop in a process of its own, without that.
+`trainer.fit` has told glibc to keep freed memory; a third figure is the bare loop in a process of its own, without.
 Run it with nothing else running.
 """
 

@@ -43,8 +43,8 @@ class DSprites(GroundTruthDataset):
     """dSprites: white sprites on black, five factors, binary images ``[1, 64, 64]``.
 
     Args:
-        source: ``None`` draws the images (all but about one in 7,000 equal the originals in every pixel, the others
-            differ in one); a path reads the original ``.npz``; ``"download"`` fetches that file first.
+        source: ``None`` draws the images (of 20,000 originals 19,998 are equal in every pixel, the others differ in
+            one); a path reads the original ``.npz``; ``"download"`` fetches that file first.
 
     >>> from unknot.datamodules import DSprites
     >>> dataset = DSprites()

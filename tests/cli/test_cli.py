@@ -22,15 +22,22 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_help_does_not_import_torch() -> None:
-    script = "import sys; from unknot.cli import main; main(sys.argv[1:])\nassert 'torch' not in sys.modules"
-    for words in ([], *([name, "--help"] for name in (*RUN_COMMANDS, "evaluate", "data", "demo"))):
-        wrapped = f"try:\n    {script.splitlines()[0]}\nexcept SystemExit as end:\n    assert end.code == 0"
-        done = subprocess.run(
-            [sys.executable, "-c", f"{wrapped}\n{script.splitlines()[1]}", *words], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        assert "examples:" in done.stdout
+HELP = """
+import sys
+from unknot.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code == 0
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("words", [[], *([name, "--help"] for name in (*RUN_COMMANDS, "evaluate", "data", "demo"))])
+def test_help_does_not_import_torch(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", HELP, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout
 
 
 @pytest.mark.parametrize("name", configs.names())

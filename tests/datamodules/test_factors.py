@@ -141,6 +141,11 @@ def test_bad_spaces_are_refused(names: tuple[str, ...], sizes: tuple[int, ...], 
         FactorSpace(names=names, sizes=sizes)
 
 
+def test_sizes_are_whole_numbers() -> None:
+    with pytest.raises(TypeError, match="integer"):
+        FactorSpace(names=("a",), sizes=(2.7,))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("factors", "message"),
     [

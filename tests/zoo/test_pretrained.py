@@ -6,6 +6,7 @@ import pickle
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -70,6 +71,12 @@ def test_a_second_round_trip_writes_the_same_bytes(folder, tmp_path):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         path.name: path.read_bytes() for path in again.iterdir()
     }
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    BetaVAE(beta=np.float32(2.5), lr=np.float64(1e-3)).save_pretrained(tmp_path)
+    loaded = BetaVAE.from_pretrained(tmp_path)
+    assert (loaded.beta, loaded.lr) == (2.5, 1e-3)
 
 
 def test_defaults_and_other_shapes(tmp_path):

@@ -1,11 +1,14 @@
 """VAE and β-VAE: inference, objective, and training on anybody's data."""
 
+import math
+
 import pytest
 import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.utils.data import DataLoader, TensorDataset
 
 from unknot._lightning import pl
+from unknot._modes import evaluation_mode
 from unknot.zoo import VAE, BetaVAE, Posterior
 
 SHAPE = (1, 32, 32)
@@ -156,6 +159,8 @@ def test_unusable_images_are_told_what_was_expected(model, bad, message, method)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"lr": 0.0}, "lr must be positive and finite, got 0"),
+        ({"lr": math.nan}, "lr must be positive and finite, got nan"),
         ({"latent_dim": 0}, "latent_dim must be an integer of at least 1, got 0"),
         ({"latent_dim": -2}, "latent_dim must be an integer of at least 1"),
         ({"latent_dim": 2.5}, r"latent_dim must be an integer of at least 1, got 2\.5"),
@@ -316,3 +321,19 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_of_the_step_before(tmp_pat
     with pytest.raises(FloatingPointError, match=r"step 2: the loss is not finite"):
         trainer(tmp_path).fit(model, loader())
     assert all(torch.equal(now, before) for now, before in zip(model.parameters(), model.before, strict=True))
+
+
+@pytest.mark.parametrize("beta", [-1.0, math.inf, math.nan])
+def test_beta_is_finite_and_not_negative(beta):
+    with pytest.raises(ValueError, match=f"beta must be finite and not negative, got {beta}"):
+        BetaVAE(beta=beta)
+
+
+def test_evaluation_mode_leaves_frozen_modules_frozen():
+    model = BetaVAE(image_shape=SHAPE).train()
+    model.encoder.eval()
+    with evaluation_mode(model):
+        assert not model.training
+    assert model.training
+    assert model.decoder.training
+    assert not model.encoder.training
