@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TYPING := .venv/typing/unknot
-PACKAGES := datamodules metrics zoo hub cli configs
+PACKAGES := solvers datamodules metrics zoo hub cli configs
 
 # Two BLAS threads at most in tests: more only get in each other's way on small machines.
 export OMP_NUM_THREADS ?= 2

@@ -1,7 +1,10 @@
-"""Shipped configurations, found by name."""
+"""Shipped configurations and the sweeps of the studies, found by name."""
 
 import difflib
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 FOLDER = Path(__file__).parent
 
@@ -21,3 +24,20 @@ def find(name_or_path: str) -> Path:
     close = difflib.get_close_matches(name, names(), n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"Shipped are: {', '.join(names())}."
     raise FileNotFoundError(f"{name_or_path}: no such file and no shipped configuration. {hint}")
+
+
+def sweep_names() -> list[str]:
+    """Names of the studies whose sweeps are shipped."""
+    return sorted(path.stem for path in (FOLDER / "sweeps").glob("*.yaml"))
+
+
+def sweep(name: str) -> dict[str, Any]:
+    """The sweep of a study: which configurations with which values of which options.
+
+    >>> sweep("unsupervised")["sweeps"][0]
+    {'config': 'beta_vae_dsprites', 'options': {'model.beta': [1, 2, 4, 6, 8, 16]}}
+    """
+    if name not in sweep_names():
+        raise FileNotFoundError(f"{name}: no shipped sweep of that name. Shipped are: {', '.join(sweep_names())}.")
+    content: dict[str, Any] = yaml.safe_load((FOLDER / "sweeps" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content

@@ -13,6 +13,7 @@ class Stream(IntEnum):
     HELD_OUT_DATA = 1
     TRAIN_NOISE = 2
     HELD_OUT_NOISE = 3
+    LABELS = 4
 
 
 def derive_seed(*key: int) -> int:

@@ -2,7 +2,9 @@
 
 from unknot.datamodules.dsprites import ColorDSprites, DSprites, NoisyDSprites, ScreamDSprites
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
-from unknot.datamodules.stream import FactorDataModule
+from unknot.datamodules.labels import LabelledDataModule
+from unknot.datamodules.pairs import FramePairDataModule, PairDataModule
+from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 
 DATASETS: dict[str, type[GroundTruthDataset]] = {
     dataset.name: dataset for dataset in (DSprites, ColorDSprites, NoisyDSprites, ScreamDSprites)
@@ -15,7 +17,11 @@ __all__ = [
     "DSprites",
     "FactorDataModule",
     "FactorSpace",
+    "FramePairDataModule",
     "GroundTruthDataset",
+    "LabelledDataModule",
     "NoisyDSprites",
+    "PairDataModule",
     "ScreamDSprites",
+    "StreamDataModule",
 ]

@@ -1,4 +1,4 @@
-"""DataModules that draw from a ground-truth data set, as in the thesis: i.i.d., no epochs, no split."""
+"""DataModules that draw batches as in the thesis: i.i.d., no epochs."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class _Batches(IterableDataset[Any]):
     depend on the number of workers.
     """
 
-    def __init__(self, module: "FactorDataModule", stream: Stream, seed: int, rank: int, count: int | None) -> None:
+    def __init__(self, module: "StreamDataModule", stream: Stream, seed: int, rank: int, count: int | None) -> None:
         self.module, self.stream, self.seed, self.rank, self.count = module, stream, seed, rank, count
         self.start = 0
 
@@ -30,7 +30,8 @@ class _Batches(IterableDataset[Any]):
         numbers = itertools.count(self.start) if self.count is None else range(self.start, self.count)
         for number in itertools.islice(numbers, offset, None, stride):
             key = derive_seed(self.seed, self.stream, self.rank, number)
-            yield self.module.draw(torch.Generator().manual_seed(key))
+            draw = self.module.draw_held_out if self.stream == Stream.HELD_OUT_DATA else self.module.draw
+            yield draw(torch.Generator().manual_seed(key))
 
 
 class _TrainLoader(DataLoader[Any]):
@@ -49,32 +50,21 @@ class _TrainLoader(DataLoader[Any]):
         """Nothing to do; that both methods exist tells Lightning that the loader can be resumed."""
 
 
-class FactorDataModule(pl.LightningDataModule):
-    """I.i.d. batches of images from a ground-truth data set.
+class StreamDataModule(pl.LightningDataModule):
+    """An endless stream of batches; what is in a batch is up to :meth:`draw`.
 
     Batch n of a rank is a function of (seed, rank, n) alone. So ranks differ, the number of workers changes nothing,
     and a resumed run continues with exactly the batch that the interrupted one would have seen next.
 
     Args:
-        dataset: where factors and images come from.
-        batch_size: images per batch, on every rank.
-        num_val_batches: batches for validation, test and prediction; the same images every time.
-        num_workers: processes that prepare batches. dSprites needs none: a batch takes about a millisecond.
+        batch_size: examples per batch, on every rank.
+        num_val_batches: batches for validation, test and prediction; the same every time.
+        num_workers: processes that prepare batches.
         seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
-
-    >>> from unknot.datamodules import DSprites, FactorDataModule
-    >>> data = FactorDataModule(DSprites(), batch_size=16, seed=0)
-    >>> next(iter(data.train_dataloader())).shape
-    torch.Size([16, 1, 64, 64])
     """
 
     def __init__(
-        self,
-        dataset: GroundTruthDataset,
-        batch_size: int = 64,
-        num_val_batches: int = 16,
-        num_workers: int = 0,
-        seed: int | None = None,
+        self, batch_size: int = 64, num_val_batches: int = 16, num_workers: int = 0, seed: int | None = None
     ) -> None:
         super().__init__()
         for name, value, least in (
@@ -84,7 +74,6 @@ class FactorDataModule(pl.LightningDataModule):
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}.")
-        self.dataset = dataset
         self.batch_size = batch_size
         self.num_val_batches = num_val_batches
         self.num_workers = num_workers
@@ -92,15 +81,12 @@ class FactorDataModule(pl.LightningDataModule):
         self._stream_seed = seed
 
     def draw(self, generator: torch.Generator) -> Any:
-        """One batch: images ``[batch_size, C, H, W]``. What other DataModules of this family override."""
-        return self.dataset.observe(self._factors(generator), generator)
+        """One training batch, all of its randomness from ``generator``."""
+        raise NotImplementedError
 
-    def _factors(self, generator: torch.Generator) -> Tensor:
-        return self.dataset.factor_space.sample(self.batch_size, generator)
-
-    def prepare_data(self) -> None:
-        """Draw, download or convert the data, once per machine."""
-        self.dataset.prepare()
+    def draw_held_out(self, generator: torch.Generator) -> Any:
+        """One batch for validation, test or prediction."""
+        return self.draw(generator)
 
     def setup(self, stage: str) -> None:
         """Settle the seed of the stream, the same on all ranks."""
@@ -138,3 +124,42 @@ class FactorDataModule(pl.LightningDataModule):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"trainer": None}  # worker processes only draw
+
+
+class FactorDataModule(StreamDataModule):
+    """I.i.d. batches of images from a ground-truth data set: no epochs, no split.
+
+    Args:
+        dataset: where factors and images come from.
+        batch_size: images per batch, on every rank.
+        num_val_batches: batches for validation, test and prediction; the same images every time.
+        num_workers: processes that prepare batches. dSprites needs none: a batch takes about a millisecond.
+        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
+
+    >>> from unknot.datamodules import DSprites, FactorDataModule
+    >>> data = FactorDataModule(DSprites(), batch_size=16, seed=0)
+    >>> next(iter(data.train_dataloader())).shape
+    torch.Size([16, 1, 64, 64])
+    """
+
+    def __init__(
+        self,
+        dataset: GroundTruthDataset,
+        batch_size: int = 64,
+        num_val_batches: int = 16,
+        num_workers: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(batch_size, num_val_batches, num_workers, seed)
+        self.dataset = dataset
+
+    def prepare_data(self) -> None:
+        """Draw, download or convert the data, once per machine."""
+        self.dataset.prepare()
+
+    def draw(self, generator: torch.Generator) -> Any:
+        """One batch: images ``[batch_size, C, H, W]``. What other DataModules of this family override."""
+        return self.dataset.observe(self._factors(generator), generator)
+
+    def _factors(self, generator: torch.Generator) -> Tensor:
+        return self.dataset.factor_space.sample(self.batch_size, generator)

@@ -1,18 +1,49 @@
 """LightningModules, one file per family."""
 
-from unknot.zoo.vae import VAE, BetaVAE, Posterior
+from unknot.zoo.dip import DIPVAEI, DIPVAEII
+from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
+from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
+from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior
+from unknot.zoo.weak import GVAE, MLVAE, AdaGVAE, AdaMLVAE
 
-MODELS: dict[str, type[VAE]] = {model.__name__: model for model in (BetaVAE,)}
+MODELS: dict[str, type[VAE]] = {
+    model.__name__: model
+    for model in (
+        *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
+        *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
+        *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
+    )
+}
 """Models by the name that checkpoints and commands use."""
 
 
 def list_models() -> list[str]:
     """Names of all models of the zoo.
 
-    >>> list_models()
-    ['BetaVAE']
+    >>> "AdaGVAE" in list_models()
+    True
     """
     return sorted(MODELS)
 
 
-__all__ = ["MODELS", "VAE", "BetaVAE", "Posterior", "list_models"]
+__all__ = [
+    "DIPVAEI",
+    "DIPVAEII",
+    "GVAE",
+    "MLVAE",
+    "MODELS",
+    "S2DIPVAEI",
+    "VAE",
+    "AdaGVAE",
+    "AdaMLVAE",
+    "AnnealedVAE",
+    "BetaTCVAE",
+    "BetaVAE",
+    "FactorVAE",
+    "Posterior",
+    "S2BetaTCVAE",
+    "S2BetaVAE",
+    "S2FactorVAE",
+    "SupervisedVAE",
+    "list_models",
+]

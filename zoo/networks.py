@@ -1,4 +1,6 @@
-"""The encoder and decoder that every study of the thesis uses."""
+"""The networks that every study of the thesis uses: encoder, decoder, and FactorVAE's discriminator."""
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +59,18 @@ class ConvDecoder(nn.Sequential):
             nn.ReLU(),
             nn.ConvTranspose2d(32, channels, kernel_size=4, stride=2, padding=1),
         )
+        self.apply(glorot)
+
+
+class Discriminator(nn.Sequential):
+    """Codes ``[N, D]`` to two logits ``[N, 2]``: six dense layers of 1000 units. FactorVAE's density-ratio network."""
+
+    def __init__(self, latent_dim: int) -> None:
+        widths = [latent_dim] + [1000] * 6
+        layers = [
+            layer for inputs, outputs in pairwise(widths) for layer in (nn.Linear(inputs, outputs), nn.LeakyReLU(0.2))
+        ]
+        super().__init__(*layers, nn.Linear(1000, 2))
         self.apply(glorot)
 
 

@@ -34,7 +34,7 @@ class Pretrained:
             raise FileExistsError(f"{folder} is a file; save_pretrained needs a folder.")
         config = {
             "model": type(self).__name__,
-            "arguments": {name: self.hparams[name] for name in inspect.signature(type(self)).parameters},
+            "arguments": {name: self.hparams[name] for name in arguments_of(type(self))},
             "dataset": self.trained_on,
             "unknot": __version__,
         }
@@ -68,6 +68,23 @@ class Pretrained:
         return _build(cls, folder, config)
 
 
+def arguments_of(cls: type[Any]) -> list[str]:
+    """Names of the arguments of a class, those that it hands on to its bases as ``**keywords`` included.
+
+    >>> from unknot.zoo import BetaVAE
+    >>> arguments_of(BetaVAE)
+    ['beta', 'image_shape', 'latent_dim', 'lr', 'reconstruction']
+    """
+    names: list[str] = []
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
+            names += [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
+            if all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
+                break
+    return list(dict.fromkeys(names))
+
+
 def locate(ref: str | Path) -> Path:
     """Folder that ``ref`` names."""
     folder = Path(ref)
@@ -96,7 +113,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _build(cls: type[Any], folder: Path, config: dict[str, Any]) -> Any:
     path, arguments = folder / CONFIG, config["arguments"]
-    known = list(inspect.signature(cls).parameters)
+    known = arguments_of(cls)
     if unknown := sorted(arguments.keys() - set(known)):
         raise ValueError(f"{path}: {cls.__name__} has no arguments {unknown}; it takes {known}. Remove them.")
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}

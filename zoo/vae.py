@@ -1,4 +1,4 @@
-"""Variational autoencoders: the base of the family, and the β-VAE.
+"""Variational autoencoders: the base of the family, and the two that limit the capacity of the bottleneck.
 
 Chapter "Learning Disentangled Representations". Every variant maximises
 
@@ -122,15 +122,16 @@ class VAE(Pretrained, pl.LightningModule):
 
     # Objective
 
-    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
         """What is added to the reconstruction loss; here KL(q(z|x) || p(z)), the negative ELBO's second term.
 
         Args:
             posterior: q(z|x) of the batch.
             z: a sample of it, ``[N, D]``.
-            kl: the batch mean of KL(q(z|x) || p(z)), a scalar.
+            terms: scalars that will be logged. ``terms["kl"]`` is the batch mean of KL(q(z|x) || p(z)); a variant adds
+                the terms of its own.
         """
-        return kl
+        return terms["kl"]
 
     def reconstruction_loss(self, images: Tensor, logits: Tensor) -> Tensor:
         """-log p(x|z), summed over pixels and channels and averaged over the batch."""
@@ -143,12 +144,16 @@ class VAE(Pretrained, pl.LightningModule):
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         images = first_of(batch)
-        posterior = self.encode(images)
+        return self.objective(images, self.encode(images))
+
+    def objective(self, images: Tensor, posterior: Posterior) -> dict[str, Tensor]:
+        """Reconstruction loss and :meth:`regularizer` of ``images`` whose codes are drawn from ``posterior``."""
         z = posterior.sample()
         reconstruction = self.reconstruction_loss(images, self.decoder(z))
         kl = posterior.kl().sum(1).mean()
-        loss = reconstruction + self.regularizer(posterior, z, kl)
-        return {"loss": loss, "reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl)}
+        terms = {"reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl)}
+        terms["loss"] = reconstruction + self.regularizer(posterior, z, terms)
+        return terms
 
     # Training
 
@@ -261,13 +266,74 @@ class BetaVAE(VAE):
         reconstruction: str = "bernoulli",
     ) -> None:
         super().__init__(image_shape, latent_dim, lr, reconstruction)
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"beta must be finite and not negative, got {beta}.")
+        check_weights(beta=beta)
         self.beta = beta
 
-    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
         """β KL(q(z|x) || p(z))."""
-        return self.beta * kl
+        return self.beta * terms["kl"]
+
+
+class AnnealedVAE(VAE):
+    """AnnealedVAE (Burgess et al., 2018), paragraph "Bottleneck Capacity":
+
+        max E_{p(x)} [ E_{q(z|x)} log p(x|z) - γ |KL(q(z|x) || p(z)) - C| ]
+
+    where C grows linearly from 0 to ``c_max`` nats over the first ``iteration_threshold`` steps. The KL inside the bars
+    is the batch mean, as in the reference.
+
+    Args:
+        c_max: capacity at the end, in nats; the study sweeps 5, 10, 25, 50, 75, 100.
+        gamma: weight γ.
+        iteration_threshold: step at which C reaches ``c_max``.
+        image_shape: (channels, height, width).
+        latent_dim: number of codes.
+        lr: learning rate of Adam.
+        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+
+    >>> model = AnnealedVAE(c_max=25.0)
+    >>> model.represent(torch.rand(2, 1, 64, 64)).shape
+    torch.Size([2, 10])
+    """
+
+    capacity: Tensor
+
+    def __init__(
+        self,
+        c_max: float = 25.0,
+        gamma: float = 1000.0,
+        iteration_threshold: int = 100_000,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        check_weights(c_max=c_max, gamma=gamma)
+        if iteration_threshold < 1:
+            raise ValueError(f"iteration_threshold must be at least 1, got {iteration_threshold}.")
+        self.c_max = c_max
+        self.gamma = gamma
+        self.iteration_threshold = iteration_threshold
+        # A buffer: it travels with the weights, so that a loaded model has the objective it was saved with.
+        self.register_buffer("capacity", torch.tensor(0.0))
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """C(t) = c_max min(1, t / T)."""
+        super().on_train_batch_start(batch, batch_idx)
+        self.capacity.fill_(self.c_max * min(1.0, self.global_step / self.iteration_threshold))
+
+    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
+        """γ |KL(q(z|x) || p(z)) - C|."""
+        terms["capacity"] = self.capacity.clone()
+        return self.gamma * (terms["kl"] - self.capacity).abs()
+
+
+def check_weights(**weights: float) -> None:
+    """Refuse weights of a regularizer that are negative or not finite."""
+    for name, value in weights.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and not negative, got {value}.")
 
 
 def first_of(batch: Any) -> Tensor:

@@ -311,11 +311,11 @@ def test_an_exploding_run_stops_before_its_weights_are_lost(tmp_path):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_loss_that_is_not_finite_leaves_the_weights_of_the_step_before(tmp_path, value):
     class Breaks(BetaVAE):
-        def regularizer(self, posterior, z, kl):
+        def regularizer(self, posterior, z, terms):
             if self.global_step == 2:
                 self.before = [parameter.detach().clone() for parameter in self.parameters()]
-                return kl * value
-            return kl
+                return terms["kl"] * value
+            return terms["kl"]
 
     model = Breaks(image_shape=SHAPE)
     with pytest.raises(FloatingPointError, match=r"step 2: the loss is not finite"):

@@ -1,0 +1,1 @@
+"""Optimisation over atoms: Frank-Wolfe, matching pursuit, coordinate descent and cones."""

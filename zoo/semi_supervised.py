@@ -1,0 +1,184 @@
+"""Semi-supervised models: a few images come with labels.
+
+Chapter "Semi-Supervised Disentanglement". Every unsupervised objective gets one more term (Eq. "rurs"),
+
+    max ELBO + β E_x R_u(q(z|x)) + γ_sup E_{x,z} R_s(q(z|x), z),
+
+where R_s ties the first d means to the d labels of an image. The chapter prints R_s as a cross-entropy, which has to be
+made small: here γ_sup R_s is added to the loss that is minimised. A batch is ``(images, labelled_images, labels)`` as
+``LabelledDataModule`` gives it: unlabelled images, images with labels, and their labels in [0, 1] ``[M, d]``.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unknot.zoo.dip import DIPVAEI
+from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
+from unknot.zoo.vae import VAE, BetaVAE, check_weights
+
+
+def supervised_loss(mean: Tensor, labels: Tensor, kind: str = "xent", reduction: str = "mean") -> Tensor:
+    """R_s: how far the first d means ``[M, D]`` are from the labels ``[M, d]`` in [0, 1].
+
+    Args:
+        mean: of q(z|x), the representation r(x).
+        labels: z, normalised.
+        kind: ``"xent"``: -Σ_i z_i log σ(r_i) + (1 - z_i) log(1 - σ(r_i)); or ``"l2"``, the chapter's ablation:
+            ‖σ(r) - z‖². (The reference's ``l2`` by default compares raw labels with the means times a learned scale.)
+        reduction: over the batch: ``"mean"``, the expectation of the chapter; or ``"sum"``, as in the reference, where
+            γ_sup therefore weighs as much as γ_sup times the batch size does here.
+
+    >>> round(supervised_loss(torch.zeros(4, 3), torch.rand(4, 2)).item(), 4)  # 2 log 2
+    1.3863
+    """
+    r = mean[:, : labels.shape[1]]
+    if kind == "xent":
+        total = F.binary_cross_entropy_with_logits(r, labels, reduction="sum")
+    else:
+        total = F.mse_loss(torch.sigmoid(r), labels, reduction="sum")
+    return total / len(labels) if reduction == "mean" else total
+
+
+class _Labelled(VAE):
+    """A model whose batches bring labels."""
+
+    def __init__(self, supervised: str, supervised_reduction: str, **model: Any) -> None:
+        super().__init__(**model)
+        if supervised not in ("xent", "l2"):
+            raise ValueError(f"supervised must be 'xent' or 'l2', got {supervised!r}.")
+        if supervised_reduction not in ("mean", "sum"):
+            raise ValueError(f"supervised_reduction must be 'mean' or 'sum', got {supervised_reduction!r}.")
+        self.supervised = supervised
+        self.supervised_reduction = supervised_reduction
+
+    def supervised_loss(self, labelled_images: Tensor, labels: Tensor) -> Tensor:
+        """R_s of images with labels."""
+        self._check_labels(labelled_images, labels)
+        mean = self.encode(labelled_images).mean
+        return supervised_loss(mean, labels.to(mean), self.supervised, self.supervised_reduction)
+
+    def _check_labels(self, labelled_images: Tensor, labels: Tensor) -> None:
+        if labels.ndim != 2 or len(labels) != len(labelled_images) or not len(labels):
+            raise ValueError(
+                f"Labels have shape {list(labels.shape)}, expected one row for each of the {len(labelled_images)} "
+                "labelled images and one column per labelled factor, and at least one of each."
+            )
+        if labels.shape[1] > self.latent_dim:
+            raise ValueError(
+                f"{labels.shape[1]} factors are labelled, but the model has {self.latent_dim} codes: build it with "
+                f"latent_dim={labels.shape[1]} or more, or label fewer factors."
+            )
+        if labels.is_cpu and not torch.compiler.is_compiling():
+            low, high = torch.aminmax(labels)
+            if not (low >= 0 and high <= 1):
+                raise ValueError(
+                    f"Labels reach from {low:.4g} to {high:.4g}, expected [0, 1]: divide each by its factor's number "
+                    "of values."
+                )
+
+
+class SemiSupervised(_Labelled):
+    """Adds γ_sup R_s to the objective of the model that comes after it in the bases of a class.
+
+    Args:
+        gamma_sup: weight γ_sup of the labels.
+        supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
+        supervised_reduction: ``"mean"`` or ``"sum"``, see :func:`supervised_loss`.
+        model: the arguments of that model.
+    """
+
+    def __init__(
+        self, gamma_sup: float = 1.0, supervised: str = "xent", supervised_reduction: str = "mean", **model: Any
+    ) -> None:
+        super().__init__(supervised, supervised_reduction, **model)
+        check_weights(gamma_sup=gamma_sup)
+        self.gamma_sup = gamma_sup
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """All terms of the objective; ``supervised`` is R_s, whose held-out value selects models."""
+        images, labelled_images, labels = _unpack(batch)
+        terms = super().losses(images)
+        terms["supervised"] = self.supervised_loss(labelled_images, labels)
+        terms["loss"] = terms["loss"] + self.gamma_sup * terms["supervised"]
+        return terms
+
+
+class S2BetaVAE(SemiSupervised, BetaVAE):
+    """β-VAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaVAE`.
+
+    >>> model = S2BetaVAE(gamma_sup=10.0, beta=4.0)
+    >>> terms = model.losses((torch.rand(4, 1, 64, 64), torch.rand(2, 1, 64, 64), torch.rand(2, 5)))
+    >>> sorted(terms)
+    ['elbo', 'kl', 'loss', 'reconstruction', 'supervised']
+    """
+
+
+class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
+    """β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`."""
+
+
+class S2FactorVAE(SemiSupervised, FactorVAE):
+    """FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`."""
+
+
+class S2DIPVAEI(SemiSupervised, DIPVAEI):
+    """DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`."""
+
+
+class SupervisedVAE(_Labelled):
+    """The fully supervised baseline: "the encoder is trained solely based on the supervised loss".
+
+    The decoder learns to draw images from codes that it cannot change, for pictures; there is no KL. R_s says nothing
+    about the variance of the codes, which stays as it was initialised.
+
+    Args:
+        supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
+        supervised_reduction: ``"mean"`` or ``"sum"``.
+        image_shape: (channels, height, width).
+        latent_dim: number of codes.
+        lr: learning rate of Adam.
+        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+    """
+
+    def __init__(
+        self,
+        supervised: str = "xent",
+        supervised_reduction: str = "mean",
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__(
+            supervised,
+            supervised_reduction,
+            image_shape=image_shape,
+            latent_dim=latent_dim,
+            lr=lr,
+            reconstruction=reconstruction,
+        )
+        self.encoder.logvar.requires_grad_(False)
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """R_s for the encoder, the reconstruction loss for the decoder."""
+        images, labelled_images, labels = _unpack(batch)
+        with torch.no_grad():
+            posterior = self.encode(images)
+        terms = self.objective(images, posterior)
+        terms["supervised"] = self.supervised_loss(labelled_images, labels)
+        terms["loss"] = terms["reconstruction"] + terms["supervised"]
+        return terms
+
+
+def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 3:
+        found = f"{len(batch)} tensors" if isinstance(batch, tuple | list) else "one tensor"
+        raise ValueError(
+            f"A semi-supervised model needs batches (images, labelled_images, labels), got {found}: use "
+            "LabelledDataModule, or a data set that returns these three."
+        )
+    images, labelled_images, labels = batch
+    return images, labelled_images, labels

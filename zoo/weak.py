@@ -1,0 +1,221 @@
+"""Weakly-supervised models: pairs of images that share some factors.
+
+Chapter "Weakly-Supervised Disentanglement". All four models encode both images of a pair, replace the codes that the
+pair shares by an average of the two posteriors, and maximise the β-VAE objective (Eq. "mod-elbo")
+
+    E_{q̃(z|x₁)} log p(x₁|z) + E_{q̃(z|x₂)} log p(x₂|z) - β KL(q̃(z|x₁) || p(z)) - β KL(q̃(z|x₂) || p(z)).
+
+They differ in two choices, each a function below:
+
+    ============  ================  ==============
+    model         shared codes      average
+    ============  ================  ==============
+    ``GVAE``      known             arithmetic
+    ``MLVAE``     known             product
+    ``AdaGVAE``   δ_i < τ           arithmetic
+    ``AdaMLVAE``  δ_i < τ           product
+    ============  ================  ==============
+
+The loss is the mean over the two images, half of the displayed sum, so that it compares with the other models'.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unknot.zoo.vae import BetaVAE, Posterior
+
+
+def known_shared(changed: Tensor, latent_dim: int) -> Tensor:
+    """All codes but the one of the factor that changed, ``changed`` ``[N]``: a mask ``[N, D]``.
+
+    Code j is thereby tied to factor j.
+
+    >>> known_shared(torch.tensor([1, 0]), latent_dim=3)
+    tensor([[ True, False,  True],
+            [False,  True,  True]])
+    """
+    return ~F.one_hot(changed.long(), latent_dim).bool()
+
+
+def adaptive_shared(first: Posterior, second: Posterior) -> Tensor:
+    """Codes that a pair seems to share: δ_i < τ with δ_i = KL(q(z_i|x₁) || q(z_i|x₂)) and τ = ½ (max δ + min δ).
+
+    Paragraph "Inferring k". The mask ``[N, D]`` carries no gradient.
+    """
+    with torch.no_grad():
+        gap = (second.mean - first.mean) ** 2 / second.logvar.exp()
+        log_ratio = first.logvar - second.logvar
+        delta = (log_ratio.exp() + gap - 1 - log_ratio) / 2
+        low, high = torch.aminmax(delta, dim=1, keepdim=True)
+        return delta < (high + low) / 2
+
+
+def arithmetic_average(first: Posterior, second: Posterior) -> Posterior:
+    """μ = ½ (μ₁ + μ₂), Σ = ½ (Σ₁ + Σ₂): the average of the GVAE."""
+    logvar = torch.logaddexp(first.logvar, second.logvar) - math.log(2)
+    return Posterior((first.mean + second.mean) / 2, logvar)
+
+
+def product_average(first: Posterior, second: Posterior) -> Posterior:
+    """Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, μ = (μ₁ Σ₁⁻¹ + μ₂ Σ₂⁻¹) Σ: the product of the two Gaussians, the average of the ML-VAE."""
+    weight = torch.sigmoid(second.logvar - first.logvar)  # Σ₁⁻¹ Σ
+    logvar = -torch.logaddexp(-first.logvar, -second.logvar)
+    return Posterior(weight * first.mean + (1 - weight) * second.mean, logvar)
+
+
+def harmonic_average(first: Posterior, second: Posterior) -> Posterior:
+    """The mean of the product with twice its variance, the harmonic mean of Σ₁ and Σ₂: the reference's ML-VAE."""
+    mean, logvar = product_average(first, second)
+    return Posterior(mean, logvar + math.log(2))
+
+
+class GVAE(BetaVAE):
+    """Group-VAE (Hosoya, 2019): one factor of each pair is known to have changed.
+
+    A batch is ``(first, second, changed)``: two batches of images and the index of the changed factor ``[N]``, as
+    ``PairDataModule(..., group_label=True)`` gives it. Code j is tied to factor j.
+
+    Args:
+        beta: weight of the KL; the chapter finds that 1, the ELBO, mostly does best.
+        image_shape: (channels, height, width).
+        latent_dim: number of codes.
+        lr: learning rate of Adam.
+        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+
+    >>> model = GVAE(image_shape=(1, 32, 32))
+    >>> x1, x2, changed = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.tensor([3, 0])
+    >>> sorted(model.losses((x1, x2, changed)))
+    ['elbo', 'kl', 'loss', 'reconstruction', 'weak_reconstruction']
+    """
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__(beta, image_shape, latent_dim, lr, reconstruction)
+
+    def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
+        """Which codes each pair shares: ``[N, D]``."""
+        if changed is None:
+            raise ValueError(
+                f"{type(self).__name__} must know which factor changed: give batches (first, second, changed), for "
+                f"example by PairDataModule(..., group_label=True), or train Ada{type(self).__name__} without."
+            )
+        if changed.shape != first.mean.shape[:1] or changed.is_floating_point():
+            raise ValueError(
+                f"The changed factors must be {len(first.mean)} integers, one per pair, got {changed.dtype} of shape "
+                f"{list(changed.shape)}."
+            )
+        if not torch.compiler.is_compiling() and changed.is_cpu and len(changed):
+            low, high = torch.aminmax(changed)
+            if low < 0 or high >= self.latent_dim:
+                raise ValueError(
+                    f"Changed factors run from {low} to {high}, but code j stands for factor j and there are "
+                    f"{self.latent_dim} codes: build the model with latent_dim={max(high + 1, 1)} or more."
+                )
+        return known_shared(changed, self.latent_dim)
+
+    def average(self, first: Posterior, second: Posterior) -> Posterior:
+        """What replaces the shared codes."""
+        return arithmetic_average(first, second)
+
+    def aggregate(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Posterior:
+        """q̃(z|x₁) and, below it, q̃(z|x₂): ``[2 N, D]``."""
+        shared = self.shared(first, second, changed)
+        average = self.average(first, second)
+        return Posterior(
+            *(
+                torch.cat([torch.where(shared, ours, one), torch.where(shared, ours, other)])
+                for ours, one, other in zip(average, first, second, strict=True)
+            )
+        )
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """All terms of the objective for pairs.
+
+        ``weak_reconstruction`` is the loss that selects models without labels: minus the sum of the first two terms of
+        the objective. The other terms are means over the two images.
+        """
+        first, second, changed = _pair(batch)
+        images = torch.cat([first, second])
+        mean, logvar = self.encode(images)
+        one, other = (Posterior(*halves) for halves in zip(mean.chunk(2), logvar.chunk(2), strict=True))
+        terms = self.objective(images, self.aggregate(one, other, changed))
+        terms["weak_reconstruction"] = 2 * terms["reconstruction"]
+        return terms
+
+
+class MLVAE(GVAE):
+    """Multi-Level VAE (Bouchacourt et al., 2018): as :class:`GVAE`, with the product of the posteriors.
+
+    Args:
+        beta: weight of the KL.
+        average: ``"product"``, the thesis' Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, or ``"harmonic"``, the reference's, twice that variance.
+        image_shape: (channels, height, width).
+        latent_dim: number of codes.
+        lr: learning rate of Adam.
+        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+    """
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        average: str = "product",
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        lr: float = 1e-4,
+        reconstruction: str = "bernoulli",
+    ) -> None:
+        super().__init__(beta, image_shape, latent_dim, lr, reconstruction)
+        if average not in ("product", "harmonic"):
+            raise ValueError(f"average must be 'product' or 'harmonic', got {average!r}.")
+        self.harmonic = average == "harmonic"
+
+    def average(self, first: Posterior, second: Posterior) -> Posterior:
+        """The product of the posteriors, or the reference's variant of it."""
+        return harmonic_average(first, second) if self.harmonic else product_average(first, second)
+
+
+class _Adaptive:
+    """What :class:`AdaGVAE` and :class:`AdaMLVAE` change: the shared codes are estimated for every pair."""
+
+    def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
+        """Which codes each pair seems to share; ``changed`` is not looked at."""
+        return adaptive_shared(first, second)
+
+
+class AdaGVAE(_Adaptive, GVAE):
+    """Adaptive GVAE (Locatello et al., 2020): nothing is known about what the images of a pair share.
+
+    A batch is ``(first, second)``; more entries are ignored. Arguments as for :class:`GVAE`.
+
+    >>> model = AdaGVAE(image_shape=(1, 32, 32))
+    >>> sorted(model.losses((torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32))))
+    ['elbo', 'kl', 'loss', 'reconstruction', 'weak_reconstruction']
+    """
+
+
+class AdaMLVAE(_Adaptive, MLVAE):
+    """Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`."""
+
+
+def _pair(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The two batches of images and, where there is one, the changed factor."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2 or batch[0].shape != batch[1].shape:
+        if isinstance(batch, tuple | list):
+            found = "a batch of " + " and ".join(str(list(part.shape)) for part in batch)
+        else:
+            found = f"one batch of {list(batch.shape)}"
+        raise ValueError(
+            f"A weakly-supervised model needs pairs, (first, second) of the same shape [N, C, H, W], got {found}: "
+            "use PairDataModule or FramePairDataModule, or a data set that returns two images."
+        )
+    return batch[0], batch[1], batch[2] if len(batch) > 2 else None
