@@ -81,16 +81,20 @@ class FactorVAE(VAE):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """One update of encoder and decoder, and one of the discriminator."""
-        model, discriminator = self.optimizers()  # type: ignore[attr-defined]
         terms = self._step("train", batch, batch_idx)
+        # The two losses share no parameter that either could reach, so that one backward pass serves both.
+        self._update(terms["loss"] + terms["discriminator"])
+        return terms["loss"].detach()
+
+    @torch.compiler.disable
+    def _update(self, loss: Tensor) -> None:
+        model, discriminator = self.optimizers()  # type: ignore[attr-defined]
         model.zero_grad()
         discriminator.zero_grad()
-        # The two losses share no parameter that either could reach, so that one backward pass serves both.
-        self.manual_backward(terms["loss"] + terms["discriminator"])
+        self.manual_backward(loss)
         model.step()
         # The Trainer counts the steps of optimisers; by this way round it takes no notice of the second one.
         self.trainer.strategy.optimizer_step(discriminator.optimizer, closure=lambda: None, model=self)
-        return terms["loss"].detach()
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:  # type: ignore[override]
         """Adam for encoder and decoder, and Adam with β₁ 0.5, β₂ 0.9 for the discriminator."""

@@ -179,19 +179,29 @@ class VAE(Pretrained, pl.LightningModule):
 
     def _step(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         images = first_of(batch)
+        self._look_at(images, batch_idx)
+        terms = self.losses(batch)
+        self._report(stage, terms, batch_idx, len(images))
+        return terms
+
+    # What surrounds the mathematics is no matter for torch.compile.
+
+    @torch.compiler.disable
+    def _look_at(self, images: Tensor, batch_idx: int) -> None:
         if batch_idx == 0:
             check_images(images, self.image_shape, values=True)
-        terms = self.losses(batch)
-        if stage == "train" and (images.is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
+
+    @torch.compiler.disable
+    def _report(self, stage: str, terms: dict[str, Tensor], batch_idx: int, batch_size: int) -> None:
+        if stage == "train" and (terms["loss"].is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
             self._stop_unless_finite(terms)
         # Logging takes a millisecond: do it in training only when a logger writes, or for a look at the progress bar.
         held_out = stage != "train"
         if held_out or logging_due(self.trainer) or batch_idx % 10 == 0:
             values = {f"{stage}/{name}": value.detach() for name, value in terms.items()}
             loss = values.pop(f"{stage}/loss")
-            self.log(f"{stage}/loss", loss, prog_bar=True, sync_dist=held_out, batch_size=len(images))
-            self.log_dict(values, sync_dist=held_out, batch_size=len(images))
-        return terms
+            self.log(f"{stage}/loss", loss, prog_bar=True, sync_dist=held_out, batch_size=batch_size)
+            self.log_dict(values, sync_dist=held_out, batch_size=batch_size)
 
     def _stop_unless_finite(self, terms: dict[str, Tensor]) -> None:
         if not torch.isfinite(terms["loss"]):

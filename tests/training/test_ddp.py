@@ -48,3 +48,47 @@ def test_ranks_draw_different_samples_and_stay_in_step(tmp_path: Path) -> None:
     assert len(everything.unique(dim=0)) == len(everything)
     assert not torch.equal(first["noise"], second["noise"])
     assert all(torch.equal(first["state"][name], second["state"][name]) for name in first["state"])
+
+
+EVERY_MODEL = """
+import sys
+import torch
+from unknot._lightning import pl
+from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule
+from unknot.zoo import MODELS
+
+torch.set_num_threads(1)
+dataset, states = DSprites(), {}
+for name, model_class in MODELS.items():
+    pl.seed_everything(0)
+    if name.startswith("S2") or name == "SupervisedVAE":
+        data = LabelledDataModule(dataset, num_labels=20, batch_size=4, num_val_batches=1)
+    elif name.endswith(("GVAE", "MLVAE")):
+        data = PairDataModule(dataset, k=1, group_label=True, batch_size=4, num_val_batches=1)
+    else:
+        data = FactorDataModule(dataset, batch_size=4, num_val_batches=1)
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, val_check_interval=2, check_val_every_n_epoch=None,
+    )
+    model = model_class()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    trainer.fit(model, datamodule=data)
+    changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
+    states[name] = {"steps": trainer.global_step, "state": dict(model.state_dict()), "changed": changed}
+torch.save(states, f"{sys.argv[1]}/rank{trainer.global_rank}.pt")
+"""
+
+
+def test_every_model_trains_on_two_processes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(EVERY_MODEL)
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name, run in first.items():
+        assert run["steps"] == 2, name
+        assert all(torch.equal(value, second[name]["state"][key]) for key, value in run["state"].items()), name
+        still = run["state"].keys() - set(run["changed"])
+        expected = {"encoder.logvar.weight", "encoder.logvar.bias"} if name == "SupervisedVAE" else set()
+        assert still == expected, name
