@@ -105,17 +105,27 @@ class LabelledDataModule(FactorDataModule):
         kinds = ("perfect", "binned", "noisy", "partial", "permuted")
         if labelling not in kinds:
             raise ValueError(f"labelling must be one of {', '.join(kinds)}, got {labelling!r}.")
+        for name, value in (
+            ("num_labels", num_labels),
+            ("num_bins", num_bins),
+            ("num_observed", num_observed),
+            ("label_seed", label_seed),
+        ):
+            if not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number, got {value!r}.")
         if num_labels < 2:
             raise ValueError(f"num_labels must be at least 2, one to train on and one held out, got {num_labels}.")
-        if num_bins < 1 or not 0 <= noise <= 1 or not 0 < train_fraction < 1:
+        if num_bins < 1:
+            raise ValueError(f"num_bins must be at least 1, got {num_bins}.")
+        if not 0 <= noise <= 1:
+            raise ValueError(f"noise must lie between 0 and 1, got {noise}.")
+        if not 0 < train_fraction < 1:
+            raise ValueError(f"train_fraction must lie between 0 and 1, got {train_fraction}.")
+        num_factors = dataset.factor_space.num_factors
+        if labelling == "partial" and not 1 <= num_observed <= num_factors:
             raise ValueError(
-                f"num_bins must be at least 1, noise lie in [0, 1] and train_fraction in (0, 1); got "
-                f"{num_bins}, {noise}, {train_fraction}."
-            )
-        if not 1 <= num_observed <= dataset.factor_space.num_factors:
-            raise ValueError(
-                f"num_observed must lie between 1 and the {dataset.factor_space.num_factors} factors of "
-                f"{dataset.name}, got {num_observed}."
+                f"num_observed must be at least 1 and at most {num_factors}, the number of factors of {dataset.name}, "
+                f"got {num_observed}."
             )
         self.num_labels = num_labels
         self.labelling = labelling

@@ -1,6 +1,7 @@
 """Pairs of images that differ in few factors: drawn from a ground-truth data set, or neighbours in one's own videos."""
 
 import math
+import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from tqdm import tqdm
 
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
@@ -59,7 +61,11 @@ class PairDataModule(FactorDataModule):
     ) -> None:
         super().__init__(dataset, batch_size, num_val_batches, num_workers, seed)
         most = dataset.factor_space.num_factors - 1
-        if k != "rnd" and not (isinstance(k, int) and 1 <= k <= most):
+        if most < 1:
+            raise ValueError(
+                f"{dataset.name} has one factor; a pair needs at least two, one to change and one to share."
+            )
+        if k != "rnd" and not (isinstance(k, int | np.integer) and 1 <= k <= most):
             raise ValueError(
                 f"k must be 'rnd' or an integer from 1 to {most}, one less than the factors of {dataset.name}, "
                 f"got {k!r}."
@@ -103,7 +109,7 @@ class FramePairDataModule(StreamDataModule):
     Args:
         frames: a folder of images, which are one video in the order of their names (``frame2`` before ``frame10``), or
             a folder of such folders, each a video of its own; or an array or tensor ``[T, C, H, W]`` or
-            ``[T, H, W, C]``, uint8 or floats in [0, 1], or a list of these. Pairs never cross videos.
+            ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a list of these. Pairs never cross videos.
         gap: how many frames later the second image is; ``(low, high)`` draws it for every pair.
         image_size: (height, width) that the images of a folder are resized to; arrays are taken as they are.
         grayscale: read the images of a folder with one channel instead of three.
@@ -122,7 +128,7 @@ class FramePairDataModule(StreamDataModule):
 
     def __init__(
         self,
-        frames: str | Path | np.ndarray | Tensor | Sequence[np.ndarray | Tensor],
+        frames: str | Path | np.ndarray | Tensor | Sequence[str | Path | np.ndarray | Tensor],
         gap: int | tuple[int, int] = 1,
         image_size: tuple[int, int] = (64, 64),
         grayscale: bool = False,
@@ -133,22 +139,36 @@ class FramePairDataModule(StreamDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_val_batches, num_workers, seed)
-        low, high = (gap, gap) if isinstance(gap, int) else gap
-        if not 1 <= low <= high:
-            raise ValueError(f"gap must be a positive number of frames or a range (low, high) of them, got {gap}.")
+        try:
+            low, high = map(operator.index, gap if isinstance(gap, tuple | list) else (gap, gap))
+            if not 1 <= low <= high:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"gap must be a positive whole number of frames or a range (low, high) of them, got {gap!r}."
+            ) from None
+        try:
+            height, width = map(operator.index, image_size)
+            if min(height, width) < 1:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"image_size must be two positive whole numbers (height, width), got {image_size!r}."
+            ) from None
         if not 0 < val_fraction < 1:
             raise ValueError(f"val_fraction must lie between 0 and 1, got {val_fraction}.")
         self.frames = frames
         self.gap = (low, high)
-        self.image_size = image_size
+        self.image_size = (height, width)
         self.grayscale = grayscale
         self.val_fraction = val_fraction
         self._images: Tensor | None = None
 
     def setup(self, stage: str) -> None:
-        """Read the frames."""
+        """Read the frames, once."""
         super().setup(stage)
-        self._read()
+        if self._images is None:
+            self._read()
 
     def _read(self) -> None:
         """All frames ``[T, C, H, W]``, and where a pair of the training and of the held-out part can start."""
@@ -159,8 +179,8 @@ class FramePairDataModule(StreamDataModule):
             split = len(video) - max(math.ceil(len(video) * self.val_fraction), longest + 1)
             if split <= longest:
                 raise ValueError(
-                    f"{name} has {len(video)} frames; with a gap of up to {longest} it takes at least "
-                    f"{2 * longest + 2} to train and to hold out a pair. Lower gap or leave it out."
+                    f"{name} has {len(video)} frames, which leaves {max(split, 0)} to train on; a gap of up to "
+                    f"{longest} takes {longest + 1}, and as many held out. Lower gap or val_fraction, or leave it out."
                 )
             train.append(torch.arange(offset, offset + split - longest))
             held_out.append(torch.arange(offset + split, offset + len(video) - longest))
@@ -194,43 +214,68 @@ def _videos(frames: object, image_size: tuple[int, int], grayscale: bool) -> lis
         folder = Path(frames)
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder. Give a folder of images, or of folders of images.")
-        parts = sorted((part for part in folder.iterdir() if part.is_dir()), key=_natural) or [folder]
-        return [(str(part), _read_folder(part, image_size, grayscale)) for part in parts]
-    several = list(frames) if isinstance(frames, list | tuple) else [frames]
-    if not several:
+        parts = [part for part in folder.iterdir() if part.is_dir() and not part.name.startswith(".")]
+        sources: list[object] = [folder] if _images_in(folder) or not parts else [*sorted(parts, key=_natural)]
+    else:
+        sources = list(frames) if isinstance(frames, list | tuple) else [frames]
+    if not sources:
         raise ValueError("frames is an empty list; give at least one video.")
-    videos = [(f"Video {number}", _as_frames(video)) for number, video in enumerate(several)]
-    if len({(video.shape[1:], video.dtype) for _, video in videos}) > 1:
-        raise ValueError("The videos differ in image size, channels or type; they must be the same to share a batch.")
+    videos = [
+        (str(source), _read_folder(Path(source), image_size, grayscale))
+        if isinstance(source, str | Path)
+        else (f"Video {number}", _as_frames(source, f"Video {number}"))
+        for number, source in enumerate(sources)
+    ]
+    name, first = videos[0]
+    for other, video in videos[1:]:
+        if video.shape[1:] != first.shape[1:] or video.dtype != first.dtype:
+            raise ValueError(
+                f"{other} has {video.dtype} images of {list(video.shape[1:])}, {name} {first.dtype} of "
+                f"{list(first.shape[1:])}; they must be alike to share a batch."
+            )
     return videos
 
 
-def _as_frames(video: object) -> Tensor:
-    """Frames as ``[T, C, H, W]``, uint8 or float32."""
-    tensor = torch.as_tensor(video)
-    if tensor.ndim == 4 and tensor.shape[1] not in (1, 3) and tensor.shape[3] in (1, 3):
+def _as_frames(video: object, name: str) -> Tensor:
+    """Frames as ``[T, C, H, W]``, uint8 or float32 in [0, 1]."""
+    wanted = "expected [T, C, H, W] or [T, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
+    try:
+        tensor = torch.as_tensor(np.ascontiguousarray(video) if isinstance(video, np.ndarray) else video)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} is a {type(video).__name__}; {wanted}, or a folder.") from None
+    shape = list(tensor.shape)
+    if tensor.ndim == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3, 4):
         tensor = tensor.permute(0, 3, 1, 2).contiguous()
-    if tensor.ndim != 4 or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
-        raise ValueError(
-            f"A video must be [T, C, H, W] or [T, H, W, C], uint8 or floats in [0, 1]; got {tensor.dtype} of shape "
-            f"{list(tensor.shape)}."
-        )
-    return tensor if tensor.dtype == torch.uint8 else tensor.float()
+    fits = tensor.ndim == 4 and 1 <= tensor.shape[1] <= 4 and tensor.numel()
+    if not fits or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
+        raise ValueError(f"{name} is {tensor.dtype} of shape {shape}; {wanted}.")
+    if tensor.dtype == torch.uint8:
+        return tensor
+    low, high = torch.aminmax(tensor)
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"{name} has values from {low:.4g} to {high:.4g}; {wanted}: divide by 255?")
+    return tensor.float()
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """The images of a folder in the order of their names."""
+    paths = (path for path in folder.iterdir() if path.suffix.lower() in IMG_EXTENSIONS)
+    return sorted((path for path in paths if not path.name.startswith(".")), key=_natural)
 
 
 def _read_folder(folder: Path, image_size: tuple[int, int], grayscale: bool) -> Tensor:
-    """The images of a folder in the order of their names: uint8 ``[T, C, H, W]``."""
-    known = Image.registered_extensions()
-    paths = sorted((path for path in folder.iterdir() if path.suffix.lower() in known), key=_natural)
-    if not paths:
-        raise FileNotFoundError(f"{folder}: no images here; looked for files such as .png or .jpg.")
+    """The images of a folder: uint8 ``[T, C, H, W]``."""
+    if not folder.is_dir() or not (paths := _images_in(folder)):
+        raise FileNotFoundError(f"{folder}: no images here; looked for {', '.join(IMG_EXTENSIONS)}.")
     height, width = image_size
     frames = np.empty((len(paths), 1 if grayscale else 3, height, width), dtype=np.uint8)
     for frame, path in zip(frames, tqdm(paths, desc=f"Reading {folder.name}", unit="frame", disable=None), strict=True):
         try:
             with Image.open(path) as image:
-                pixels = np.asarray(image.convert("L" if grayscale else "RGB").resize((width, height)))
-        except (UnidentifiedImageError, OSError) as error:
+                # Pillow would clip 16-bit images instead of scaling them.
+                whole = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode[0] == "I" else image
+                pixels = np.asarray(whole.convert("L" if grayscale else "RGB").resize((width, height)))
+        except Exception as error:  # Pillow's decoders raise all kinds
             raise ValueError(f"{path}: not a readable image ({error}). Repair or remove it.") from None
         frame[:] = pixels[None] if grayscale else pixels.transpose(2, 0, 1)
     return torch.from_numpy(frames)
@@ -238,4 +283,4 @@ def _read_folder(folder: Path, image_size: tuple[int, int], grayscale: bool) -> 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """A sort key by which frame2 comes before frame10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

@@ -34,6 +34,7 @@ def supervised_loss(mean: Tensor, labels: Tensor, kind: str = "xent", reduction:
     >>> round(supervised_loss(torch.zeros(4, 3), torch.rand(4, 2)).item(), 4)  # 2 log 2
     1.3863
     """
+    _check_kind(kind, reduction)
     r = mean[:, : labels.shape[1]]
     if kind == "xent":
         total = F.binary_cross_entropy_with_logits(r, labels, reduction="sum")
@@ -42,15 +43,19 @@ def supervised_loss(mean: Tensor, labels: Tensor, kind: str = "xent", reduction:
     return total / len(labels) if reduction == "mean" else total
 
 
+def _check_kind(supervised: str, reduction: str) -> None:
+    if supervised not in ("xent", "l2"):
+        raise ValueError(f"The supervised loss must be 'xent' or 'l2', got {supervised!r}.")
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"The reduction of the supervised loss must be 'mean' or 'sum', got {reduction!r}.")
+
+
 class _Labelled(VAE):
     """A model whose batches bring labels."""
 
     def __init__(self, supervised: str, supervised_reduction: str, **model: Any) -> None:
         super().__init__(**model)
-        if supervised not in ("xent", "l2"):
-            raise ValueError(f"supervised must be 'xent' or 'l2', got {supervised!r}.")
-        if supervised_reduction not in ("mean", "sum"):
-            raise ValueError(f"supervised_reduction must be 'mean' or 'sum', got {supervised_reduction!r}.")
+        _check_kind(supervised, supervised_reduction)
         self.supervised = supervised
         self.supervised_reduction = supervised_reduction
 
@@ -61,7 +66,7 @@ class _Labelled(VAE):
         return supervised_loss(mean, labels.to(mean), self.supervised, self.supervised_reduction)
 
     def _check_labels(self, labelled_images: Tensor, labels: Tensor) -> None:
-        if labels.ndim != 2 or len(labels) != len(labelled_images) or not len(labels):
+        if labels.ndim != 2 or len(labels) != len(labelled_images) or not labels.numel():
             raise ValueError(
                 f"Labels have shape {list(labels.shape)}, expected one row for each of the {len(labelled_images)} "
                 "labelled images and one column per labelled factor, and at least one of each."

@@ -32,7 +32,8 @@ class FactorVAE(VAE):
 
     One training step updates both networks from one forward pass, each by its own Adam and its own loss: no gradient of
     the model's loss reaches the discriminator, none of the discriminator's reaches encoder or decoder. It counts as one
-    step of the Trainer. (The reference counts it as two, so that its 300,000 steps are 150,000 updates.)
+    step of the Trainer. (The reference counts it as two, so that its 300,000 steps are 150,000 updates.) The Trainer
+    cannot clip or accumulate gradients for a model with two optimisers, and says so.
 
     Args:
         gamma: weight γ of the total correlation; the study sweeps 10, 20, 30, 40, 50, 100.
@@ -180,8 +181,8 @@ class BetaTCVAE(VAE):
     ) -> None:
         super().__init__(image_shape, latent_dim, lr, reconstruction)
         check_weights(beta=beta)
-        if dataset_size is not None and dataset_size < 1:
-            raise ValueError(f"dataset_size must be a number of images or None, got {dataset_size}.")
+        if dataset_size is not None and (not isinstance(dataset_size, int) or dataset_size < 1):
+            raise ValueError(f"dataset_size must be a number of images or None, got {dataset_size!r}.")
         self.beta = beta
         self.dataset_size = dataset_size
 

@@ -109,17 +109,17 @@ class GVAE(BetaVAE):
                 f"{type(self).__name__} must know which factor changed: give batches (first, second, changed), for "
                 f"example by PairDataModule(..., group_label=True), or train Ada{type(self).__name__} without."
             )
-        if changed.shape != first.mean.shape[:1] or changed.is_floating_point():
+        if changed.shape != first.mean.shape[:1] or changed.is_floating_point() or changed.dtype == torch.bool:
             raise ValueError(
                 f"The changed factors must be {len(first.mean)} integers, one per pair, got {changed.dtype} of shape "
                 f"{list(changed.shape)}."
             )
         if not torch.compiler.is_compiling() and changed.is_cpu and len(changed):
-            low, high = torch.aminmax(changed)
+            low, high = (int(value) for value in torch.aminmax(changed))
             if low < 0 or high >= self.latent_dim:
                 raise ValueError(
                     f"Changed factors run from {low} to {high}, but code j stands for factor j and there are "
-                    f"{self.latent_dim} codes: build the model with latent_dim={max(high + 1, 1)} or more."
+                    f"{self.latent_dim} codes: give factors between 0 and {self.latent_dim - 1}, or raise latent_dim."
                 )
         return known_shared(changed, self.latent_dim)
 
@@ -209,11 +209,10 @@ class AdaMLVAE(_Adaptive, MLVAE):
 
 def _pair(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     """The two batches of images and, where there is one, the changed factor."""
-    if not isinstance(batch, tuple | list) or len(batch) < 2 or batch[0].shape != batch[1].shape:
-        if isinstance(batch, tuple | list):
-            found = "a batch of " + " and ".join(str(list(part.shape)) for part in batch)
-        else:
-            found = f"one batch of {list(batch.shape)}"
+    parts = list(batch) if isinstance(batch, tuple | list) else [batch]
+    tensors = all(isinstance(part, Tensor) for part in parts)
+    if len(parts) < 2 or not tensors or parts[0].shape != parts[1].shape:
+        found = " and ".join(str(list(part.shape)) if isinstance(part, Tensor) else repr(part)[:20] for part in parts)
         raise ValueError(
             f"A weakly-supervised model needs pairs, (first, second) of the same shape [N, C, H, W], got {found}: "
             "use PairDataModule or FramePairDataModule, or a data set that returns two images."
