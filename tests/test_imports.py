@@ -12,6 +12,10 @@ import pytest
         ("unknot", ["torch"]),
         ("unknot.configs", ["torch"]),
         ("unknot.cli", ["torch"]),
+        (
+            "unknot.solvers",
+            ["lightning", "pytorch_lightning", "matplotlib", "sklearn", "unknot.zoo", "unknot.datamodules"],
+        ),
         ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub"]),
         ("unknot.metrics", ["unknot.zoo", "unknot.hub"]),
         ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli"]),

@@ -1,0 +1,176 @@
+"""Solvers beside the packages people use today, in one run: copt, scikit-learn and SciPy.
+
+Three problems, each with the target it should meet: least squares over the L1 ball (iterations per second, and the gap
+after equal time, against copt with the same step rule), batched orthogonal matching pursuit (time per signal, against
+scikit-learn), projection on a cone (time to 1e-8, against scipy.optimize.nnls). Rounds alternate, so that a change of
+the machine's speed meets both sides. Run it with nothing else running; OMP_NUM_THREADS=1 gives both sides one core.
+"""
+
+import argparse
+import io
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any
+
+import numpy as np
+import scipy
+import scipy.optimize
+import torch
+
+from unknot.solvers import LeastSquares, frank_wolfe, matching_pursuit, nonnegative_matching_pursuit
+from unknot.solvers.atoms import L1Ball
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds and result of a call."""
+    start = time.perf_counter()
+    result = function()
+    return time.perf_counter() - start, result
+
+
+def l1_least_squares(rounds: int, rows: int = 1000, columns: int = 2000, iterations: int = 500) -> None:
+    """Iterations per second and gap after equal time, against copt."""
+    try:
+        import copt
+    except ImportError:
+        print("L1 ball: copt is not installed, so there is nothing to compare with; pip install 'unknot[bench]'")
+        return
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((rows, columns)) / np.sqrt(rows)
+    weights = np.zeros(columns)
+    support = rng.choice(columns, max(5, columns // 50), replace=False)
+    weights[support] = rng.standard_normal(len(support))
+    target = matrix @ weights + 0.01 * rng.standard_normal(rows)
+    radius = float(np.abs(weights).sum())
+    theirs_f = copt.loss.SquareLoss(matrix, target)
+    lipschitz = float(theirs_f.lipschitz)
+
+    def gap(x: np.ndarray) -> float:
+        gradient = matrix.T @ (matrix @ x - target) / rows
+        return float(gradient @ x + radius * np.abs(gradient).max())
+
+    def copt_run(step: str) -> np.ndarray:
+        with redirect_stdout(io.StringIO()):
+            result = copt.minimize_frank_wolfe(
+                theirs_f.f_grad,
+                np.zeros(columns),
+                copt.constraint.L1Ball(radius).lmo,
+                step=step,
+                lipschitz=lipschitz if step == "DR" else None,
+                max_iter=iterations,
+                tol=0,
+            )
+        solution: np.ndarray = result.x
+        return solution
+
+    def our_run(step: str, **limits: Any) -> Any:
+        f = LeastSquares(matrix, target, reduction="mean")
+        smoothness = lipschitz if step == "short" else None
+        return frank_wolfe(f, L1Ball(radius), np.zeros(columns), step=step, smoothness=smoothness, tol=0, **limits)
+
+    print(f"\nLeast squares over the L1 ball, {rows} x {columns}, {iterations} iterations, same step rule")
+    print(f"{'step':<14} {'copt it/s':>10} {'unknot it/s':>12} {'ratio':>7}   gap after copt's time: copt, unknot")
+    worst = float("inf")
+    for theirs, ours in (("sublinear", "open-loop"), ("DR", "short"), ("backtracking", "backtracking")):
+        copt_seconds, our_seconds = [], []
+        for _ in range(rounds):
+            seconds, x = timed(lambda theirs=theirs: copt_run(theirs))
+            copt_seconds.append(seconds)
+            seconds, _ = timed(lambda ours=ours: our_run(ours, max_iterations=iterations))
+            our_seconds.append(seconds)
+        limit = statistics.median(copt_seconds)
+        there = our_run(ours, max_iterations=10**9, time_limit=limit)
+        ratio = limit / statistics.median(our_seconds)
+        worst = min(worst, ratio)
+        print(
+            f"{ours:<14} {iterations / limit:>10.0f} {iterations / limit * ratio:>12.0f} {ratio:>7.1f}   "
+            f"{gap(x):.2e}, {gap(there.x):.2e}"
+        )
+    pairwise = frank_wolfe(
+        LeastSquares(matrix, target, reduction="mean"),
+        L1Ball(radius),
+        variant="pairwise",
+        tol=0,
+        max_iterations=10**9,
+        time_limit=limit,
+    )
+    print(f"{'pairwise':<14} {'':>10} {pairwise.iterations / limit:>12.0f} {'':>7}   {'':>8}  {gap(pairwise.x):.2e}")
+    print(f"smallest ratio {worst:.1f} (target: at least 1.8)")
+
+
+def batched_omp(rounds: int, signals: int = 100, nonzeros: int = 26) -> None:
+    """Milliseconds per signal, against scikit-learn."""
+    try:
+        from sklearn.linear_model import orthogonal_mp
+    except ImportError:
+        print("\nOMP: scikit-learn is not installed; pip install 'unknot[bench]'")
+        return
+    rng = np.random.default_rng(0)
+    atoms = rng.standard_normal((256, 1024))
+    atoms /= np.linalg.norm(atoms, axis=0)
+    truth = np.zeros((signals, 1024))
+    for row in truth:
+        row[rng.choice(1024, nonzeros, replace=False)] = rng.standard_normal(nonzeros)
+    targets = truth @ atoms.T
+    sklearn_seconds, our_seconds = [], []
+    for _ in range(rounds):
+        seconds, theirs = timed(lambda: orthogonal_mp(atoms, targets.T, n_nonzero_coefs=nonzeros))
+        sklearn_seconds.append(seconds)
+        seconds, ours = timed(
+            lambda: matching_pursuit(targets, atoms, variant="orthogonal", max_iterations=nonzeros, tol=0)
+        )
+        our_seconds.append(seconds)
+    a, b = statistics.median(sklearn_seconds) / signals * 1e3, statistics.median(our_seconds) / signals * 1e3
+    print(f"\nOrthogonal matching pursuit, 256 x 1024, {nonzeros} nonzeros, {signals} signals")
+    print(
+        f"scikit-learn {a:.2f} ms/signal (error {np.abs(theirs.T - truth).max():.0e}), "
+        f"unknot {b:.2f} ms/signal (error {np.abs(ours.coefficients - truth).max():.0e}), "
+        f"ratio {a / b:.1f} (target: at least 5)"
+    )
+
+
+def cone_projection(rounds: int, atoms_count: int = 2000, dim: int = 500) -> None:
+    """Seconds to 1e-8, against scipy.optimize.nnls."""
+    print(f"\nProjection on a cone of {atoms_count} atoms in R^{dim}, fully corrective, to a certified 1e-8")
+    worst = 0.0
+    for positive in (False, True):
+        for seed in (0, 1):
+            rng = np.random.default_rng(seed)
+            atoms = np.abs(rng.standard_normal((dim, atoms_count)))
+            atoms /= np.linalg.norm(atoms, axis=0)
+            target = rng.standard_normal(dim)
+            target = np.abs(target) if positive else target
+            scipy_seconds, our_seconds = [], []
+            for _ in range(rounds):
+                seconds, (_, residual) = timed(lambda a=atoms, y=target: scipy.optimize.nnls(a, y))
+                scipy_seconds.append(seconds)
+                seconds, result = timed(lambda a=atoms, y=target: nonnegative_matching_pursuit(y, a, tol=1e-8))
+                our_seconds.append(seconds)
+            a, b = statistics.median(scipy_seconds), statistics.median(our_seconds)
+            worst = max(worst, b / a)
+            print(
+                f"{'positive' if positive else 'signed':<9} seed {seed}: nnls {a:.4f} s, unknot {b:.4f} s, "
+                f"ratio {b / a:.2f}, difference of f {result.value - residual**2 / 2:.0e}, gap {result.gap:.0e}, "
+                f"{len(result.active)} atoms"
+            )
+    print(f"largest ratio {worst:.2f} (target: at most 5)")
+
+
+def main() -> None:
+    """Run the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="alternations of both sides; medians are printed")
+    arguments = parser.parse_args()
+    print(
+        f"torch {torch.__version__} with {torch.get_num_threads()} thread(s), numpy {np.__version__}, "
+        f"scipy {scipy.__version__}"
+    )
+    l1_least_squares(arguments.rounds)
+    batched_omp(arguments.rounds)
+    cone_projection(arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

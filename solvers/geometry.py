@@ -1,0 +1,400 @@
+"""The constants of the analysis, for sets and objectives small or simple enough to have them computed.
+
+L_𝒜 and μ_𝒜 measure an objective in the atomic norm, the minimal directional width and the cone width measure a set,
+ν and ν' couple a set with the sampling of the accelerated methods.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+import scipy.spatial
+import torch
+from torch import Tensor
+
+from unknot.solvers._arrays import as_tensor
+from unknot.solvers.atoms import (
+    AtomSet,
+    Dictionary,
+    L1Ball,
+    L2Ball,
+    NuclearBall,
+    PSDTrace,
+    Simplex,
+    as_atoms,
+)
+from unknot.solvers.objectives import (
+    LeastSquares,
+    Logistic,
+    Objective,
+    Quadratic,
+    QuadraticObjective,
+    SquaredDistance,
+    as_objective,
+)
+
+
+def _rows(atoms: AtomSet, what: str) -> np.ndarray:
+    """All atoms as rows ``[n, d]``, negatives included, for a finite set of known dimension."""
+    if isinstance(atoms, Dictionary):
+        rows: np.ndarray = atoms.dense_rows().cpu().double().numpy()
+    elif isinstance(atoms, L1Ball) and atoms.shape is not None:
+        rows = atoms.radius * np.eye(atoms.shape[0])
+    else:
+        raise ValueError(f"{what} is computed for finite sets of known dimension: expected a dictionary, not {atoms}.")
+    return np.vstack([rows, -rows]) if atoms.symmetric else rows
+
+
+def atomic_norm(x: Any, atoms: Any) -> float:
+    """‖x‖_𝒜 = inf {c > 0 : x ∈ c · conv(𝒜)}, ``inf`` outside the cone of the atoms.
+
+    Section "Affine Invariant Algorithms". For a dictionary it is the linear programme min Σ α_i with Σ α_i z_i = x and
+    α ≥ 0, where 0 counts as an atom.
+
+    >>> import numpy as np
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> atomic_norm(np.array([3.0, -4.0]), L1Ball(2.0))
+    3.5
+    >>> atomic_norm(np.array([1.0, 1.0]), np.eye(2)), atomic_norm(np.array([1.0, -1.0]), np.eye(2))
+    (2.0, inf)
+    """
+    atom_set, tensor = as_atoms(atoms).base, as_tensor(x, "x").double()
+    atom_set.check_shape(tuple(tensor.shape), "x")
+    if isinstance(atom_set, Simplex):
+        return float(tensor.sum()) / atom_set.radius if bool((tensor >= 0).all()) else math.inf
+    if isinstance(atom_set, L1Ball):
+        return float(tensor.abs().sum()) / atom_set.radius
+    if isinstance(atom_set, L2Ball):
+        return float(torch.linalg.vector_norm(tensor)) / atom_set.radius
+    if isinstance(atom_set, NuclearBall):
+        return float(torch.linalg.matrix_norm(tensor, "nuc")) / atom_set.radius
+    if isinstance(atom_set, PSDTrace):
+        lowest = float(torch.linalg.eigvalsh((tensor + tensor.t()) / 2)[0])
+        return float(tensor.trace()) / atom_set.trace if lowest >= -1e-12 * float(tensor.norm()) else math.inf
+    rows = _rows(atom_set, "the atomic norm")
+    solved = scipy.optimize.linprog(np.ones(len(rows)), A_eq=rows.T, b_eq=tensor.numpy(), method="highs")
+    return float(solved.fun) if solved.status == 0 else math.inf
+
+
+def dual_atomic_norm(direction: Any, atoms: Any) -> float:
+    """‖d‖_𝒜* = max_{z ∈ 𝒜} ⟨d, z⟩: one call of the oracle.
+
+    >>> import numpy as np
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> dual_atomic_norm(np.array([3.0, -4.0]), L1Ball(2.0))
+    8.0
+    """
+    tensor = as_tensor(direction, "direction")
+    atom_set = as_atoms(atoms).bind(tensor.dtype, tensor.device, False)
+    atom_set.check_shape(tuple(tensor.shape), "direction")
+    return atom_set.atom(-tensor).inner(tensor)
+
+
+def _hull(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """conv(rows) within its affine hull: coordinates of the rows there, outer unit normals and offsets of its facets.
+
+    A point with coordinates u is inside if normals @ u <= offsets. The coordinates are orthonormal, with the first row
+    as origin.
+    """
+    centred = rows - rows[0]
+    _, values, right = np.linalg.svd(centred, full_matrices=False)
+    rank = int((values > 1e-10 * max(values[0], 1e-300)).sum()) if values[0] > 0 else 0
+    points = centred @ right[:rank].T
+    if rank == 0:
+        return points, np.zeros((0, 0)), np.zeros(0)
+    if rank == 1:
+        return points, np.array([[1.0], [-1.0]]), np.array([points.max(), -points.min()])
+    if rank > 9:
+        raise ValueError(
+            f"the atoms span {rank} dimensions: expected at most 9, as facets grow exponentially with them."
+        )
+    equations = np.unique(scipy.spatial.ConvexHull(points).equations.round(12), axis=0)
+    return points, equations[:, :-1], -equations[:, -1]
+
+
+def _span_rows(rows: np.ndarray) -> np.ndarray:
+    """The atoms in orthonormal coordinates of their span."""
+    _, values, right = np.linalg.svd(rows, full_matrices=False)
+    return rows @ right[values > 1e-10 * values[0]].T
+
+
+def _facets_about_origin(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normals and offsets of conv(rows) in the coordinates of ``_span_rows``, or none if it is flat in there."""
+    points = _span_rows(rows)
+    if np.linalg.matrix_rank(points - points[0], tol=1e-10 * np.abs(points).max()) < points.shape[1]:
+        return np.zeros((0, points.shape[1])), np.zeros(0)
+    if points.shape[1] == 1:
+        return np.array([[1.0], [-1.0]]), np.array([points.max(), -points.min()])
+    if points.shape[1] > 9:
+        raise ValueError(
+            f"the atoms span {points.shape[1]} dimensions: expected at most 9, as facets grow exponentially with them."
+        )
+    equations = scipy.spatial.ConvexHull(points).equations
+    return equations[:, :-1], -equations[:, -1]
+
+
+def directional_width(atoms: Any, direction: Any) -> float:
+    """dirW(𝒜, r) = max_{s, v ∈ 𝒜} ⟨r/‖r‖, s - v⟩: two calls of the oracle.
+
+    >>> import numpy as np
+    >>> directional_width(np.array([[1.0, 0.0, 3.0], [0.0, 1.0, 0.0]]), np.array([2.0, 0.0]))
+    3.0
+    """
+    tensor = as_tensor(direction, "direction").double()
+    unit = tensor / torch.linalg.vector_norm(tensor)
+    return dual_atomic_norm(unit, atoms) + dual_atomic_norm(-unit, atoms)
+
+
+def minimal_directional_width(atoms: Any) -> float:
+    """mDW = min_{d ∈ lin(𝒜)} max_{z ∈ 𝒜} ⟨d/‖d‖, z⟩: the radius of the ball around 0 within conv(𝒜).
+
+    In closed form for balls, otherwise from the facets of the hull of a finite set in at most 9 dimensions. Negative if
+    0 is outside the hull (then it is minus the distance), 0 on its boundary.
+
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> minimal_directional_width(L1Ball(1.0, dim=4))
+    0.5
+    """
+    atom_set = as_atoms(atoms).base
+    if isinstance(atom_set, L1Ball) and atom_set.symmetric and atom_set.shape is not None:
+        return atom_set.radius / math.sqrt(atom_set.shape[0])
+    if isinstance(atom_set, L2Ball):
+        return atom_set.radius
+    if isinstance(atom_set, NuclearBall) and atom_set.shape is not None:
+        return atom_set.radius / math.sqrt(min(atom_set.shape))
+    rows = _rows(atom_set, "the minimal directional width")
+    _, offsets = _facets_about_origin(rows)
+    if len(offsets) and offsets.min() >= -1e-12:
+        return max(0.0, float(offsets.min()))
+    if not len(offsets) and np.linalg.norm(_nearest(rows)) < 1e-9:
+        return 0.0
+    return -float(np.linalg.norm(_nearest(rows)))
+
+
+def _nearest(rows: np.ndarray) -> np.ndarray:
+    """The point of conv(rows) nearest to 0."""
+    from unknot.solvers.corrections import HULL, quadratic_weights
+
+    start = np.zeros(len(rows))
+    start[np.square(rows).sum(1).argmin()] = 1.0
+    weights: np.ndarray = quadratic_weights(rows @ rows.T, np.zeros(len(rows)), start, HULL)
+    return weights @ rows
+
+
+def _hessian(objective: Objective) -> np.ndarray:
+    """H of a quadratic; of the logistic loss the bound AᵀA/4."""
+    if isinstance(objective, Quadratic):
+        matrix: np.ndarray = objective.matrix.cpu().double().numpy()
+        return matrix
+    if isinstance(objective, SquaredDistance):
+        size = math.prod(objective.shape or ())
+        diagonal = np.ones(size) if objective.mask is None else objective.mask.cpu().double().numpy().reshape(-1)
+        return np.diag(diagonal)
+    if isinstance(objective, LeastSquares | Logistic):
+        dense = (
+            (objective.map.matrix.to_dense() if objective.map.sparse else objective.map.matrix).cpu().double().numpy()
+        )
+        return objective.factor * (1.0 if isinstance(objective, LeastSquares) else 0.25) * dense.T @ dense
+    raise ValueError("the Hessian is known for quadratic and logistic objectives only: give the constant by hand.")
+
+
+def atomic_smoothness(objective: Any, atoms: Any) -> float | None:
+    """L_𝒜 = sup over ‖z‖_𝒜 = 1 of the curvature of f along z, or an upper bound; None if nothing is known.
+
+    For a quadratic with Hessian H it is max_z ⟨z, Hz⟩ over the atoms: over the L1 ball the largest diagonal entry,
+    times radius². For the logistic loss H is bounded by AᵀA/4. Otherwise the bound L · radius(𝒜)² of the lemma.
+
+    >>> import numpy as np
+    >>> from unknot.solvers import Quadratic
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> atomic_smoothness(Quadratic(np.array([[2.0, 1.0], [1.0, 3.0]])), L1Ball(1.0))
+    3.0
+    """
+    f, atom_set = as_objective(objective), as_atoms(atoms).base
+    scale = 0.25 if isinstance(f, Logistic) else 1.0
+    if isinstance(atom_set, L1Ball):
+        diagonal = _hessian_diagonal(f)
+        if diagonal is not None:
+            return scale * atom_set.radius**2 * float(diagonal.max())
+    if isinstance(atom_set, Dictionary):
+        rows = atom_set.dense_rows()
+        if isinstance(f, SquaredDistance) and f.mask is None:
+            return float(rows.square().sum(1).max())
+        if isinstance(f, LeastSquares | Logistic):
+            images = f.map.matrix @ rows.to(f.map.matrix.dtype).t()
+            return scale * f.factor * float(images.square().sum(0).max())
+        if isinstance(f, Quadratic):
+            return float(((rows.to(f.matrix) @ f.matrix) * rows.to(f.matrix)).sum(1).max())
+    if f.smoothness is None or atom_set.radius is None:
+        return None
+    return f.smoothness * atom_set.radius**2
+
+
+def _hessian_diagonal(objective: Objective) -> Tensor | None:
+    if isinstance(objective, Quadratic):
+        return objective.matrix.diagonal()
+    if isinstance(objective, SquaredDistance):
+        return torch.ones(1) if objective.mask is None else objective.mask.reshape(-1)
+    if isinstance(objective, LeastSquares | Logistic):
+        matrix = objective.map.matrix
+        if not objective.map.sparse:
+            return objective.factor * matrix.square().sum(0)
+        squares = torch.zeros(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
+        return objective.factor * squares.index_add_(0, matrix.col_indices(), matrix.values().square())
+    return None
+
+
+def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
+    """μ_𝒜 = inf over x ≠ y in lin(𝒜) of 2 D(y, x) / ‖y - x‖_𝒜², exactly for a quadratic and a small finite set.
+
+    The atomic norm is max_f ⟨n_f, d⟩ / b_f over the facets (n_f, b_f) of conv(𝒜), so with the Hessian H on the span
+    1/μ_𝒜 = max_f n_fᵀ H⁻¹ n_f / b_f². Where facets are too many, the lemma's bound mDW² μ.
+
+    >>> import numpy as np
+    >>> from unknot.solvers import Quadratic
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> round(atomic_strong_convexity(Quadratic(np.diag([1.0, 2.0])), L1Ball(1.0, dim=2)), 6)
+    0.666667
+    """
+    f, atom_set = as_objective(objective), as_atoms(atoms).base
+    if isinstance(atom_set, L1Ball) and atom_set.shape is None and f.shape is not None and atom_set.symmetric:
+        atom_set = L1Ball(atom_set.radius, math.prod(f.shape))
+    finite = isinstance(atom_set, Dictionary | L1Ball) and atom_set.shape is not None and atom_set.shape[0] <= 9
+    if not (finite and isinstance(f, QuadraticObjective)):
+        return max(0.0, minimal_directional_width(atom_set)) ** 2 * f.strong_convexity
+    rows = _rows(atom_set, "the strong convexity over atoms")
+    normals, offsets = _facets_about_origin(rows)
+    if not len(offsets) or offsets.min() <= 1e-12:
+        raise ValueError(
+            "‖·‖_A is not a norm on the span: expected atoms with 0 in the relative interior of their hull, "
+            "so make the set symmetric."
+        )
+    _, values, right = np.linalg.svd(rows, full_matrices=False)
+    basis = right[values > 1e-10 * values[0]]
+    hessian = basis @ _hessian(f) @ basis.T
+    if np.linalg.eigvalsh(hessian)[0] <= 1e-13 * np.linalg.eigvalsh(hessian)[-1]:
+        return 0.0
+    spread = np.einsum("fi,ij,fj->f", normals, np.linalg.inv(hessian), normals) / offsets**2
+    return float(1.0 / spread.max())
+
+
+def acceleration_constant(atoms: Any, *, greedy: bool = True, dim: int | None = None) -> float:
+    """A safe ν for accelerated matching pursuit, or ν' for accelerated random pursuit (``greedy=False``).
+
+    Atoms are drawn uniformly. With P̃ = E[zzᵀ] and P its pseudo-inverse, ν' is the largest generalised eigenvalue of
+    E[‖z‖_P² zzᵀ] against E[zzᵀ / ‖z‖²], exactly. For the greedy method the thesis wants ν at least
+
+        E[(z̃ᵀd)² ‖z̃‖_P²] ‖z(d)‖² / (z(d)ᵀd)²   for every d met;
+
+    since (z(d)ᵀd)² = max_z (zᵀd)² ≥ dᵀP̃d this is at most max ‖z‖² times the largest eigenvalue against P̃, which is
+    what is returned. For coordinates both are n. Smaller values are often faster and can diverge.
+
+    >>> import numpy as np
+    >>> round(acceleration_constant(np.eye(5)), 6)
+    5.0
+    """
+    atom_set = as_atoms(atoms).base
+    size = dim if dim is not None else math.prod(atom_set.shape or ())
+    if isinstance(atom_set, L1Ball | L2Ball | NuclearBall):
+        if not size or (dim is None and atom_set.shape is None):
+            raise ValueError(f"the dimension of {atom_set} is unknown: pass dim.")
+        return float(atom_set.radius or 1.0) ** 2 * size
+    if not isinstance(atom_set, Dictionary):
+        raise ValueError(f"ν is not known for {atom_set}: expected a dictionary or a ball, so pass nu by hand.")
+    rows = atom_set.dense_rows().cpu().double().numpy()
+    squares = np.square(rows).sum(1)
+    rows, squares = rows[squares > 0], squares[squares > 0]
+    values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
+    kept = values > 1e-12 * values[-1]
+    white = rows @ (vectors[:, kept] / np.sqrt(values[kept]))
+    spread = (white * np.square(white).sum(1, keepdims=True)).T @ white / len(rows)
+    if greedy:
+        return float(np.linalg.eigvalsh(spread)[-1] * squares.max())
+    return float(scipy.linalg.eigh(spread, (white / squares[:, None]).T @ white / len(rows), eigvals_only=True)[-1])
+
+
+def cone_width(atoms: Any) -> float:
+    """CW(𝒜) of the linear rates over cones (chapter "Convex Cones"), for a finite set in at most 4 dimensions.
+
+        CW = min over generating faces K, θ ∈ K, feasible r of PdirW(K ∩ 𝒜, r, θ),   0 ∈ 𝒜
+
+    For fixed K the pyramidal width is a minimum over sets S ⊂ K ∩ 𝒜 that θ may be made of, of
+    max_{a ∈ K ∩ 𝒜, v ∈ S} ⟨r/‖r‖, a - v⟩ over r in the tangent cone of the smallest face of K around S. Its minimum
+    over directions is 1/max ‖r‖ over the polytope {r feasible, ⟨r, a - v⟩ ≤ 1}, attained at a vertex.
+
+    Where 0 is inside the hull, CW ≤ mDW. The thesis' lemma says that they are equal, which takes θ = 0 for the worst
+    point; with short edges, or atoms inside the hull, the definition as written can be smaller.
+
+    >>> import numpy as np
+    >>> round(cone_width(np.array([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])), 6)
+    0.707107
+    """
+    rows = _rows(as_atoms(atoms).base, "the cone width")
+    rows = np.vstack([np.zeros((1, rows.shape[1])), rows])
+    rows = np.unique(rows.round(12), axis=0)
+    dimension = int(np.linalg.matrix_rank(rows))
+    if dimension > 4 or len(rows) > 14:
+        raise ValueError(
+            f"the cone width of {len(rows) - 1} atoms in {dimension} dimensions is out of reach: at most 13 in 4."
+        )
+    return min(_pyramidal_width(rows[list(face)]) for face in _generating_faces(rows))
+
+
+def _generating_faces(rows: np.ndarray) -> set[tuple[int, ...]]:
+    """Index sets of the atoms on each face of cone(rows): on all of some facets of the hull that pass through 0."""
+    points, normals, offsets = _hull(rows)
+    origin = points[np.square(rows).sum(1).argmin()]
+    slack = 1e-9 * np.abs(points).max()
+    through = [f for f in range(len(offsets)) if abs(normals[f] @ origin - offsets[f]) < slack]
+    on = np.abs(points @ normals.T - offsets) < slack
+    faces = set()
+    for count in range(min(len(through), points.shape[1]) + 1):
+        for chosen in itertools.combinations(through, count):
+            members = np.flatnonzero(on[:, list(chosen)].all(1))
+            if len(members) > 1:
+                faces.add(tuple(int(member) for member in members))
+    return faces
+
+
+def _pyramidal_width(rows: np.ndarray) -> float:
+    """min over θ ∈ K = conv(rows) and feasible r of PdirW(rows, r, θ), for the full K alone."""
+    points, normals, offsets = _hull(rows)
+    slack = 1e-9 * np.abs(points).max()
+    on = np.abs(points @ normals.T - offsets) < slack
+    best = math.inf
+    for count in range(1, points.shape[1] + 2):
+        for members in itertools.combinations(range(len(points)), count):
+            tangent = normals[on[list(members)].all(0)]
+            best = min(best, _narrowest(points, points[list(members)], tangent))
+    return best
+
+
+def _narrowest(points: np.ndarray, members: np.ndarray, tangent: np.ndarray) -> float:
+    """min of max_{a, v} ⟨r/‖r‖, a - v⟩ over r with tangent @ r <= 0, ``inf`` if there is no such r."""
+    differences = (points[None] - members[:, None]).reshape(-1, points.shape[1])
+    differences = np.unique(differences[np.square(differences).sum(1) > 0].round(12), axis=0)
+    lefts = np.vstack([differences, tangent])
+    rights = np.concatenate([np.ones(len(differences)), np.zeros(len(tangent))])
+    if points.shape[1] == 1:
+        ends = [sign for sign in (1.0, -1.0) if (tangent * sign <= 1e-12).all()]
+        return min((float((differences * sign).max()) for sign in ends), default=math.inf)
+    inside = _interior_point(lefts, rights)
+    if inside is None:
+        return math.inf
+    corners = scipy.spatial.HalfspaceIntersection(np.hstack([lefts, -rights[:, None]]), inside).intersections
+    longest = float(np.linalg.norm(corners, axis=1).max())
+    return 1.0 / longest if longest > 0 else math.inf
+
+
+def _interior_point(lefts: np.ndarray, rights: np.ndarray) -> np.ndarray | None:
+    """The centre of the largest ball in {r : lefts @ r <= rights}, or None if it is flat."""
+    norms = np.linalg.norm(lefts, axis=1)
+    cost = np.zeros(lefts.shape[1] + 1)
+    cost[-1] = -1.0
+    solved = scipy.optimize.linprog(
+        cost, A_ub=np.hstack([lefts, norms[:, None]]), b_ub=rights, bounds=[(None, None)] * lefts.shape[1] + [(0, 1)]
+    )
+    return solved.x[:-1] if solved.status == 0 and solved.x[-1] > 1e-9 else None

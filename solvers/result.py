@@ -1,0 +1,208 @@
+"""What every solver returns, and the watch over a run that fills it."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unknot.solvers._arrays import to_user
+from unknot.solvers.structured import Atom
+
+
+class Status(str, Enum):
+    """Why a run ended; compares equal to its text. Only the baseline FNNOMP stalls: it ends short of the optimum."""
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max iterations"
+    TIME_LIMIT = "time limit"
+    STOPPED = "stopped by callback"
+    DIVERGED = "diverged"
+    STALLED = "stalled"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class State(NamedTuple):
+    """What a callback sees of iterate θ_k; returning True (or raising StopIteration) ends the run."""
+
+    iteration: int
+    x: Any
+    value: float
+    gap: float
+    time: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Entry k of each array belongs to iterate θ_k, θ_0 and the last one included; ``time`` is in seconds.
+
+    Where a method does not evaluate a quantity at every iteration, its entry is NaN. ``trace["gap"]`` works too.
+    """
+
+    value: np.ndarray
+    gap: np.ndarray
+    time: np.ndarray
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the columns, so that ``dict(trace)`` and a data frame of it work."""
+        return ("value", "gap", "time")
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.keys():
+            raise KeyError(name)
+        column: np.ndarray = getattr(self, name)
+        return column
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer of a solver, with its certificate.
+
+    Attributes:
+        x: the iterate, of the kind (NumPy or torch), dtype and device that came in.
+        value: f(x); for a batch of problems, one value for each.
+        gap: an upper bound on f(x) - f(x*), so ``value - gap`` is a lower bound on the optimum; ``inf`` where nothing
+            is known about f that would give one (see the solver).
+        iterations: updates made.
+        status: why the run ended, a :class:`Status`.
+        trace: value, gap and time of every iterate.
+        active: the atoms that make up x, structured (see :class:`unknot.solvers.atoms.Atom`).
+        weights: their weights ``[S]``, in the same order: ``x = Σ weights[i] · active[i]``.
+        coefficients: the weights as a vector over the columns of a dictionary or over coordinates, if those are
+            the atoms; ``[B, n]`` for a batch.
+        smoothness: the constant L that the last step used, if the method used one.
+    """
+
+    x: Any
+    value: Any
+    gap: Any
+    iterations: int
+    status: Status
+    trace: Trace
+    active: Sequence[Atom] = field(default=(), repr=False)
+    weights: Any = field(default=None, repr=False)
+    coefficients: Any = field(default=None, repr=False)
+    smoothness: float | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance was met."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def atoms(self) -> Any:
+        """The active atoms as a dense array ``[S, *x.shape]``, built when asked for."""
+        numpy = isinstance(self.x, np.ndarray)
+        if not self.active:
+            return self.x[None][:0]
+        return to_user(torch.stack([atom.dense() for atom in self.active]), numpy)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.status} after {self.iterations} iterations: value {_show(self.value)}, gap {_show(self.gap)}, "
+            f"{len(self.active)} active atoms, {self.trace.time[-1]:.3g} s"
+        )
+
+
+def _show(quantity: Any) -> str:
+    return f"{quantity:.6g}" if isinstance(quantity, float) else f"<= {float(np.max(np.asarray(quantity))):.6g}"
+
+
+@dataclass
+class Run:
+    """The watch over one run: records, and says when it is time to stop.
+
+    A solver asks ``finished`` once for every iterate, after it knows its gap and before it takes the next step.
+    """
+
+    max_iterations: int
+    tol: float
+    time_limit: float | None
+    callback: Callable[[State], Any] | None
+    progress: bool
+    numpy: bool
+    name: str
+    status: Status = Status.MAX_ITERATIONS
+
+    def __post_init__(self) -> None:
+        limit = self.max_iterations
+        if isinstance(limit, bool) or not limit >= 0 or (math.isfinite(limit) and int(limit) != limit):
+            raise ValueError(f"max_iterations is {limit!r}: expected a whole number, 0 or more.")
+        if not self.tol >= 0:
+            raise ValueError(f"tol is {self.tol}: expected 0 or more (0 does not stop at any gap).")
+        if self.time_limit is not None and not self.time_limit >= 0:
+            raise ValueError(f"time_limit is {self.time_limit}: expected seconds, 0 or more, or None.")
+        self.values: list[Any] = []
+        self.gaps: list[Any] = []
+        self.times: list[float] = []
+        self.bar: Any = None
+        if self.progress:
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=self.max_iterations, desc=self.name)
+        self.started = time.perf_counter()
+
+    @property
+    def iteration(self) -> int:
+        """k of the iterate that is looked at next."""
+        return len(self.values)
+
+    def finished(self, x: Tensor, value: float, gap: float, stationary: bool = False) -> bool:
+        """Record θ_k, then say whether to stop; ``stationary`` is the solver's own test where there is no gap."""
+        k = self.iteration
+        if not math.isfinite(value):
+            self.close()
+            raise ValueError(
+                f"f(x) is {value} at iteration {k}: expected a finite number; check the objective and the start, "
+                "or use a smaller step."
+            )
+        elapsed = time.perf_counter() - self.started
+        self.values.append(value)
+        self.gaps.append(gap)
+        self.times.append(elapsed)
+        if self.bar is not None:
+            self.bar.set_postfix(value=f"{value:.4g}", gap=f"{gap:.2g}", refresh=False)
+            self.bar.update(k > 0)
+        if 0 < self.tol >= gap or stationary:
+            self.status = Status.CONVERGED
+        elif k >= self.max_iterations:
+            self.status = Status.MAX_ITERATIONS
+        elif self.time_limit is not None and elapsed >= self.time_limit:
+            self.status = Status.TIME_LIMIT
+        elif not self._called_back(k, x, value, gap, elapsed):
+            return False
+        else:
+            self.status = Status.STOPPED
+            return True
+        self._called_back(k, x, value, gap, elapsed)
+        return True
+
+    def _called_back(self, k: int, x: Tensor, value: float, gap: float, elapsed: float) -> bool:
+        if self.callback is None:
+            return False
+        try:
+            return self.callback(State(k, to_user(x.clone(), self.numpy), value, gap, elapsed)) is True
+        except StopIteration:
+            return True
+
+    def close(self) -> None:
+        """Take the progress bar away."""
+        if self.bar is not None:
+            self.bar.close()
+
+    def result(self, x: Tensor, **more: Any) -> Result:
+        """The result, of the last recorded iterate unless ``more`` says otherwise."""
+        self.close()
+        trace = Trace(np.array(self.values), np.array(self.gaps), np.array(self.times))
+        fields = {"value": self.values[-1], "gap": self.gaps[-1], "iterations": len(self.values) - 1, **more}
+        return Result(x=to_user(x, self.numpy), status=self.status, trace=trace, **fields)

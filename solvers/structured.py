@@ -1,0 +1,286 @@
+"""Structured atoms: a signed coordinate, a rank-one matrix, a column; and stacks of them.
+
+An atom knows how to be added to an iterate and multiplied with a direction at the cost of its own entries.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+AnyAtom = TypeVar("AnyAtom", bound="Atom")
+
+
+@dataclass(frozen=True, eq=False)
+class Atom(ABC):
+    """An element z = scale · base of an atom set; ``key`` names the base (a column, a coordinate) if it has a name."""
+
+    scale: float
+    key: Hashable | None
+
+    @abstractmethod
+    def inner(self, direction: Tensor) -> float:
+        """⟨direction, z⟩."""
+
+    @abstractmethod
+    def add_to(self, x: Tensor, weight: float) -> None:
+        """x += weight · z, in place; x is contiguous."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The atom as an array."""
+
+    @property
+    @abstractmethod
+    def squared_norm(self) -> float:
+        """‖z‖²."""
+
+    @abstractmethod
+    def parts(self) -> tuple[Tensor, ...]:
+        """What a :class:`Stack` keeps of it."""
+
+    @staticmethod
+    @abstractmethod
+    def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
+        """⟨direction, z_i⟩ ``[S]`` for stacked parts."""
+
+    @staticmethod
+    @abstractmethod
+    def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
+        """into += Σ weights_i z_i for stacked parts."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for equal atoms, so that a repeated atom is recognised."""
+        if self.key is not None:
+            return (self.key, self.scale)
+        return self.dense().detach().cpu().numpy().tobytes()
+
+    def unsigned(self: AnyAtom) -> tuple[float, AnyAtom]:
+        """Sign and atom of positive scale: over a span, z and -z are one atom."""
+        return (1.0, self) if self.scale >= 0 else (-1.0, dataclasses.replace(self, scale=-self.scale))
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot(Atom):
+    """scale · e_index, in an array of a given shape (the index counts its flattened entries)."""
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def inner(self, direction: Tensor) -> float:
+        """One entry."""
+        return self.scale * float(direction.reshape(-1)[self.index])
+
+    def add_to(self, x: Tensor, weight: float) -> None:
+        """One entry."""
+        x.view(-1)[self.index] += weight * self.scale
+
+    def dense(self) -> Tensor:
+        """Zeros and one entry."""
+        x = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        self.add_to(x, 1.0)
+        return x
+
+    @property
+    def squared_norm(self) -> float:
+        """scale²."""
+        return self.scale**2
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """Index and value."""
+        return (
+            torch.tensor(self.index, device=self.device),
+            torch.tensor(self.scale, dtype=self.dtype, device=self.device),
+        )
+
+    @staticmethod
+    def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
+        """A gather."""
+        indices, values = parts
+        return direction.reshape(-1)[indices] * values
+
+    @staticmethod
+    def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
+        """A scatter."""
+        indices, values = parts
+        into.view(-1).index_add_(0, indices, values * weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Atom):
+    """scale · vector, for an array of any shape."""
+
+    vector: Tensor
+
+    def inner(self, direction: Tensor) -> float:
+        """A dot product."""
+        return self.scale * float(torch.dot(self.vector.reshape(-1), direction.reshape(-1)))
+
+    def add_to(self, x: Tensor, weight: float) -> None:
+        """An axpy."""
+        x.add_(self.vector, alpha=weight * self.scale)
+
+    def dense(self) -> Tensor:
+        """Itself."""
+        return self.scale * self.vector
+
+    @property
+    def squared_norm(self) -> float:
+        """scale² ‖vector‖²."""
+        return self.scale**2 * float(self.vector.square().sum())
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """The flattened array."""
+        return ((self.scale * self.vector).reshape(-1),)
+
+    @staticmethod
+    def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
+        """A matrix times a vector."""
+        return torch.mv(parts[0], direction.reshape(-1))
+
+    @staticmethod
+    def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
+        """A vector times a matrix."""
+        into.view(-1).add_(torch.mv(parts[0].t(), weights))
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse(Dense):
+    """scale · vector, given by its nonzero entries; a few of them make an iteration cheap, a stack holds them dense."""
+
+    vector: Tensor = dataclasses.field(init=False, repr=False)
+    indices: Tensor
+    values: Tensor
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vector", None)
+
+    def inner(self, direction: Tensor) -> float:
+        """A gather and a dot product."""
+        return self.scale * float(torch.dot(direction.reshape(-1)[self.indices], self.values))
+
+    def add_to(self, x: Tensor, weight: float) -> None:
+        """A scatter."""
+        x.view(-1).index_add_(0, self.indices, self.values, alpha=weight * self.scale)
+
+    def dense(self) -> Tensor:
+        """Zeros and the entries."""
+        x = torch.zeros(self.shape, dtype=self.values.dtype, device=self.values.device)
+        self.add_to(x, 1.0)
+        return x
+
+    @property
+    def squared_norm(self) -> float:
+        """scale² ‖values‖²."""
+        return self.scale**2 * float(self.values.square().sum())
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """The flattened array."""
+        return (self.dense().reshape(-1),)
+
+
+@dataclass(frozen=True, eq=False)
+class RankOne(Atom):
+    """scale · u vᵀ, never formed unless asked for."""
+
+    u: Tensor
+    v: Tensor
+
+    def inner(self, direction: Tensor) -> float:
+        """scale · uᵀ D v."""
+        return self.scale * float(torch.dot(self.u, torch.mv(direction, self.v)))
+
+    def add_to(self, x: Tensor, weight: float) -> None:
+        """A rank-one update."""
+        x.addr_(self.u, self.v, alpha=weight * self.scale)
+
+    def dense(self) -> Tensor:
+        """The outer product."""
+        return self.scale * torch.outer(self.u, self.v)
+
+    @property
+    def squared_norm(self) -> float:
+        """scale² ‖u‖² ‖v‖²."""
+        return self.scale**2 * float(self.u.square().sum() * self.v.square().sum())
+
+    @property
+    def identity(self) -> Hashable:
+        """The factors."""
+        return (self.scale, self.u.cpu().numpy().tobytes(), self.v.cpu().numpy().tobytes())
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """The scaled left factor and the right one."""
+        return (self.scale * self.u, self.v)
+
+    @staticmethod
+    def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
+        """Row sums of (U D) ∘ V."""
+        left, right = parts
+        return ((left @ direction) * right).sum(1)
+
+    @staticmethod
+    def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
+        """Uᵀ diag(w) V."""
+        left, right = parts
+        into.add_((left * weights[:, None]).t() @ right)
+
+
+class Stack:
+    """Atoms side by side in growing arrays: one product gives all their inner products with a direction.
+
+    Atoms of one kind stay structured; once kinds are mixed, all are kept dense.
+    """
+
+    def __init__(self) -> None:
+        self.atoms: list[Atom] = []
+        self._kind: type[Atom] = Dense
+        self._rows: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self.atoms)
+
+    def append(self, atom: Atom) -> None:
+        """Add an atom at the end."""
+        kind = Dense if isinstance(atom, Dense) else type(atom)
+        if not self.atoms:
+            self._kind, self._rows = kind, [part.new_empty((4, *part.shape)) for part in atom.parts()]
+        elif kind is not self._kind and self._kind is not Dense:
+            dense = torch.stack([other.dense().reshape(-1) for other in self.atoms])
+            self._kind, self._rows = Dense, [dense.repeat(2, 1)]
+        parts = atom.parts() if kind is self._kind else (atom.dense().reshape(-1),)
+        position = len(self.atoms)
+        if position == len(self._rows[0]):
+            self._rows = [torch.cat([row, torch.empty_like(row)]) for row in self._rows]
+        for row, part in zip(self._rows, parts, strict=True):
+            row[position] = part
+        self.atoms.append(atom)
+
+    def remove(self, position: int) -> None:
+        """Drop an atom; the last one takes its place."""
+        last = self.atoms.pop()
+        if position < len(self.atoms):
+            self.atoms[position] = last
+            for row in self._rows:
+                row[position] = row[len(self.atoms)].clone()
+
+    def inner(self, direction: Tensor) -> Tensor:
+        """⟨direction, z_i⟩ ``[S]``."""
+        return self._kind.inner_all([row[: len(self.atoms)] for row in self._rows], direction)
+
+    def combine(self, weights: Tensor, shape: Sequence[int]) -> Tensor:
+        """Σ weights_i z_i."""
+        x = torch.zeros(tuple(shape), dtype=weights.dtype, device=weights.device)
+        if self.atoms:
+            self._kind.combine_all([row[: len(self.atoms)] for row in self._rows], weights, x)
+        return x
+
+
+Decomposition = list[tuple[float, Atom]]

@@ -1,0 +1,173 @@
+"""Bad input ends in one line: what was wrong, what was expected, what to do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unknot.solvers import (
+    Differentiable,
+    LeastSquares,
+    Logistic,
+    Quadratic,
+    SquaredDistance,
+    coordinate_descent,
+    frank_wolfe,
+    matching_pursuit,
+    nonnegative_matching_pursuit,
+)
+from unknot.solvers.atoms import (
+    Custom,
+    Dictionary,
+    Inexact,
+    L1Ball,
+    L2Ball,
+    Lazy,
+    NuclearBall,
+    Product,
+    PSDTrace,
+    Simplex,
+)
+
+Y = np.array([1.0, 2.0, 3.0])
+EYE = np.eye(3)
+ZERO_COLUMN = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+
+
+def root(x: torch.Tensor) -> torch.Tensor:
+    return x.sqrt().sum()
+
+
+CASES: list[tuple[str, Callable[[], Any], str]] = [
+    ("empty dictionary", lambda: Dictionary(np.zeros((3, 0))), r"the dictionary is empty \(shape \[3, 0\]\): expected"),
+    ("no dimensions", lambda: frank_wolfe(Y, np.zeros((0, 3))), "the dictionary is empty"),
+    ("zero atom", lambda: matching_pursuit(Y, ZERO_COLUMN), "atom 1 of the dictionary is zero .*drop such columns"),
+    ("only zero atoms", lambda: Dictionary(np.zeros((3, 2)), allow_zero=True), "atom 0 of the dictionary is zero"),
+    ("flat dictionary", lambda: frank_wolfe(Y, Y), r"shape \[3\]: expected a matrix \[d, n\]"),
+    ("non-finite dictionary", lambda: Dictionary(EYE * np.nan), "the dictionary has non-finite entries"),
+    ("words for numbers", lambda: SquaredDistance(np.array(["a"])), "cannot be read as numbers"),
+    ("ragged list", lambda: SquaredDistance([[1.0], [1.0, 2.0]]), "cannot be read as numbers"),
+    ("non-finite target", lambda: SquaredDistance([1.0, np.inf]), "target has non-finite entries"),
+    ("empty target", lambda: SquaredDistance(np.zeros(0)), "at least one entry"),
+    ("non-finite gradient", lambda: frank_wolfe(root, Simplex(dim=3)), "the gradient is not finite at iteration 0"),
+    (
+        "non-finite gradient for an eigensolver",
+        lambda: frank_wolfe(lambda x: x.sqrt().sum(), NuclearBall(1.0, shape=(3, 3))),
+        "the gradient is not finite at iteration 0",
+    ),
+    (
+        "gradient that becomes non-finite",
+        lambda: matching_pursuit(Differentiable(lambda x: -x.log().sum()), EYE, np.zeros(3)),
+        "gradient is not finite|is inf at iteration",
+    ),
+    ("infinite value", lambda: coordinate_descent(lambda x: x.sum() / 0, Y), "not finite|at iteration 0"),
+    ("start outside the L1 ball", lambda: frank_wolfe(Y, L1Ball(1.0), Y), "x0 is outside the set: its L1 norm is 6"),
+    ("start outside the simplex", lambda: frank_wolfe(Y, Simplex(), Y), "entries sum to 6, expected 1"),
+    ("negative start", lambda: frank_wolfe(Y, Simplex(), np.array([2.0, -1, 0])), "smallest entry is -1, expected 0"),
+    ("start outside the L2 ball", lambda: frank_wolfe(Y, L2Ball(1.0), Y), "its norm is 3.7"),
+    ("start outside a hull", lambda: frank_wolfe(Y, EYE, Y), "away from the hull of the 3 atoms"),
+    ("start outside the nuclear ball", lambda: frank_wolfe(EYE, NuclearBall(1.0), EYE), "its nuclear norm is 3"),
+    ("start not symmetric", lambda: frank_wolfe(EYE, PSDTrace(1.0), np.triu(np.ones((3, 3)))), "not symmetric"),
+    ("start not semi-definite", lambda: frank_wolfe(EYE, PSDTrace(1.0), -EYE), "smallest eigenvalue is -1"),
+    ("start of another trace", lambda: frank_wolfe(EYE, PSDTrace(1.0), EYE), "its trace is 3, expected exactly 1"),
+    ("start that is no atom", lambda: frank_wolfe(Y, Custom(lambda d: -np.sign(d)), Y), "x0 is not an atom of Custom"),
+    ("start outside the span", lambda: matching_pursuit(Y, EYE[:, :2], Y), "x0 is outside the span of the atoms"),
+    ("start outside the cone", lambda: nonnegative_matching_pursuit(Y, EYE, -Y), "x0 is outside the cone"),
+    (
+        "shapes of matrix and target",
+        lambda: LeastSquares(EYE, np.ones(2)),
+        r"target has shape \[2\] but the matrix has 3",
+    ),
+    ("shapes of samples and labels", lambda: Logistic(EYE, np.ones(2)), r"labels has shape \[2\]"),
+    (
+        "shapes of objective and atoms",
+        lambda: frank_wolfe(np.ones(2), EYE),
+        r"shape \[2\] but the atoms of Dict.*\[3\]",
+    ),
+    (
+        "shape of the start",
+        lambda: frank_wolfe(Y, L1Ball(), np.ones(2)),
+        r"x0 has shape \[2\] but the problem is over \[3\]",
+    ),
+    ("shape of a direction", lambda: Dictionary(EYE).lmo(np.ones(2)), r"direction has shape \[2\]"),
+    (
+        "shape of a user's atom",
+        lambda: frank_wolfe(Y, lambda d: d[:2]),
+        r"atom of shape \[2\].*expected the same shape",
+    ),
+    ("signals as columns", lambda: matching_pursuit(np.ones((3, 5)), EYE), "signals are rows, so pass its transpose"),
+    ("no shape at all", lambda: frank_wolfe(root, L1Ball()), "the shape of x is unknown: give x0"),
+    ("matrix where vectors live", lambda: frank_wolfe(Y, NuclearBall()), "the atoms of NuclearBall.* are matrices"),
+    ("rectangle where squares live", lambda: frank_wolfe(np.ones((2, 3)), PSDTrace()), "square matrices"),
+    ("labels of three classes", lambda: Logistic(EYE, Y), "labels are .*expected two classes"),
+    ("matrix that is not symmetric", lambda: Quadratic(np.triu(np.ones((3, 3)))), "matrix is not symmetric"),
+    ("concave quadratic", lambda: matching_pursuit(Quadratic(-EYE), EYE), "negative eigenvalue"),
+    ("matrix that is not square", lambda: Quadratic(np.ones((2, 3))), "expected a square matrix"),
+    ("unbounded objective", lambda: matching_pursuit(lambda x: x.sum(), EYE, step="line-search"), "no minimum along"),
+    ("vector-valued objective", lambda: frank_wolfe(lambda x: x, Simplex(dim=3)), "expected a scalar tensor"),
+    ("constant objective", lambda: frank_wolfe(lambda x: torch.ones(()), Simplex(dim=3)), "does not depend on x"),
+    ("unknown variant", lambda: frank_wolfe(Y, EYE, variant="pairwize"), "did you mean 'pairwise'"),
+    ("unknown step", lambda: frank_wolfe(Y, EYE, step="newton"), "step 'newton' is unknown: expected one of auto"),
+    ("step number", lambda: frank_wolfe(Y, EYE, step=4), "a variant from 0 to 3"),
+    ("step constant", lambda: frank_wolfe(Y, EYE, step=2.0), r"expected a constant in \(0, 1\]"),
+    ("step function", lambda: frank_wolfe(Y, EYE, step=lambda k: float("nan")), "the step function returned nan"),
+    ("schedule for pairwise", lambda: frank_wolfe(Y, EYE, variant="pairwise", step=0), "a fixed schedule belongs to"),
+    ("span step for a hull", lambda: frank_wolfe(Y, EYE, step="affine"), "step 'affine' is for spans"),
+    ("hull step for a span", lambda: matching_pursuit(Y, EYE, step=0), "is for hulls"),
+    ("hull step for a cone", lambda: nonnegative_matching_pursuit(Y, EYE, step="diameter"), "step 'diameter'"),
+    ("unknown L", lambda: frank_wolfe(root, Simplex(dim=3), step="short"), "needs the smoothness constant L"),
+    ("unknown diameter", lambda: frank_wolfe(Y, Custom(lambda d: -d), step=2), "needs the set's diameter"),
+    ("negative L", lambda: frank_wolfe(Y, EYE, smoothness=-1.0), "smoothness is -1.0: expected L > 0"),
+    ("negative nu", lambda: matching_pursuit(Y, EYE, variant="accelerated", nu=-1.0), "nu is -1.0"),
+    ("negative radius", lambda: L1Ball(-1.0), "radius is -1.0: expected a positive number"),
+    ("negative bound", lambda: matching_pursuit(Y, EYE, radius=-1.0), "radius is -1.0"),
+    ("negative tol", lambda: frank_wolfe(Y, EYE, tol=-1.0), "tol is -1.0"),
+    ("negative iterations", lambda: frank_wolfe(Y, EYE, max_iterations=-1), "max_iterations is -1"),
+    ("half an iteration", lambda: frank_wolfe(Y, EYE, max_iterations=0.5), "expected a whole number"),  # type: ignore[arg-type]
+    ("negative time", lambda: frank_wolfe(Y, EYE, time_limit=-1.0), "time_limit is -1.0"),
+    ("no law to sample from", lambda: matching_pursuit(Y, lambda d: -d, variant="random"), "has no sampling law"),
+    (
+        "random variant for a batch",
+        lambda: matching_pursuit(np.ones((2, 3)), EYE, variant="random"),
+        "one problem at a time",
+    ),
+    ("start for a batch", lambda: matching_pursuit(np.ones((2, 3)), EYE, np.ones((2, 3))), "starts from 0"),
+    (
+        "fnnomp for other objectives",
+        lambda: nonnegative_matching_pursuit(Quadratic(EYE), EYE, variant="fnnomp"),
+        "fnnomp",
+    ),
+    ("product without shapes", lambda: Product(L1Ball(), Simplex(dim=2)), "has no shape: give its dimension"),
+    ("product of nothing", lambda: Product(), "at least one set"),
+    ("accuracy above one", lambda: Inexact(L1Ball(), multiplicative=1.5), r"an accuracy in \(0, 1\]"),
+    ("two kinds of error", lambda: Inexact(L1Ball(), multiplicative=0.5, additive=0.1), "one kind of error"),
+    ("no room to cache", lambda: Lazy(L1Ball(), capacity=0), "room for at least one atom"),
+    ("atoms that are not atoms", lambda: frank_wolfe(Y, 3), "atoms is a int: expected a set"),
+    ("objective that is none", lambda: frank_wolfe(3, EYE), "objective is a int: expected one of"),
+    ("unknown reduction", lambda: LeastSquares(EYE, Y, reduction="max"), "expected 'sum' or 'mean'"),
+    ("mask of another shape", lambda: SquaredDistance(Y, mask=np.ones(2)), "mask has shape"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_error_is_one_clear_line(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("solve", [frank_wolfe, matching_pursuit, nonnegative_matching_pursuit])
+def test_too_small_smoothness_warns_once_and_still_descends(solve: Any) -> None:
+    matrix = np.diag([1.0, 10.0, 100.0])
+    with pytest.warns(UserWarning, match="too small") as caught:
+        result = solve(Quadratic(matrix, Y), 3 * EYE, variant="plain", step="short", smoothness=0.5, max_iterations=30)
+    assert len(caught) == 1
+    assert (np.diff(result.trace.value) <= 1e-12).all()
+
+
+def test_zero_is_an_atom_of_a_hull_if_asked_for() -> None:
+    atoms = Dictionary(np.hstack([EYE, np.zeros((3, 1))]), allow_zero=True)
+    result = frank_wolfe(np.array([0.2, 0.3, -1.0]), atoms, variant="fully-corrective", tol=1e-12)
+    np.testing.assert_allclose(result.x, [0.2, 0.3, 0.0], atol=1e-9)

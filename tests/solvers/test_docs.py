@@ -1,0 +1,60 @@
+"""The pages of docs/solvers: their examples run, and the figures can be drawn."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unknot.solvers import figures
+
+PAGES = Path(__file__).parents[2] / "docs" / "solvers"
+
+
+@pytest.mark.parametrize("page", ["README.md", "frank_wolfe.md", "matching_pursuit.md", "cones.md"])
+def test_examples_run(page: str) -> None:
+    text = (PAGES / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {})
+    for link in re.findall(r"\]\(([^)#]+?)(?:#\w+)?\)", text):
+        assert (PAGES / link).exists()
+
+
+@pytest.mark.parametrize(("name", "columns"), [("cone", 12), ("acceleration", 6)])
+def test_figures_are_written(name: str, columns: int, tmp_path: Path) -> None:
+    assert figures.main([name, "--out", str(tmp_path / "new"), "--iterations", "15"]) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"{name}.csv", f"{name}.png"]
+    assert (tmp_path / "new" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with open(tmp_path / "new" / f"{name}.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) == 17
+    assert len(rows[0]) == columns + 1
+    values = np.array(rows[1:], dtype=float)
+    assert (values[-1, 1:] < values[1, 1:]).all()
+
+
+def test_figures_complain_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        figures.main(["cone", "--iterations", "0"])
+    assert "expected at least 1" in capsys.readouterr().err
+
+
+def test_module_runs_as_a_command(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "unknot.solvers.figures",
+        "acceleration",
+        "--iterations",
+        "5",
+        "--out",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "wrote" in done.stdout
+    assert done.stderr == ""

@@ -1,0 +1,43 @@
+"""What the pages say runs, and their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torchvision.utils import save_image
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+WITH_CODE = [page for page in PAGES if blocks(page) and page.parent.name != "solvers"]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frames = tmp_path / "my" / "frames"  # the folder of the reader
+    frames.mkdir(parents=True)
+    for number in range(20):
+        save_image(torch.rand(3, 8, 8), frames / f"{number}.png")
+    for block in blocks(page):
+        if block.startswith("model.") or "from lightning" in block:  # a list of methods; what needs its own process
+            continue
+        short = re.sub(r"max_steps=[\d_]+", "max_steps=2, logger=False, enable_checkpointing=False", block)
+        short = re.sub(r"max_epochs=1", "max_steps=2, logger=False, enable_checkpointing=False", short)
+        exec(compile(short, page.name, "exec"), {})
