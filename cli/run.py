@@ -101,16 +101,20 @@ def run(argv: list[str]) -> int:
             "is read, as it could run code. Give another one, or train anew."
         ) from error
     except ArgumentError as error:
-        raise ValueError(f"{_files(argv, '--config')}{_essence(str(error))}") from error
+        raise ValueError(f"{_files(argv, '--config')}{_essence(str(error))}. {HELP}") from error
+    except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
+        raise ValueError(_essence(str(error))) from error
     return 0
+
+
+HELP = "--help-all lists every option, --model.help NAME and --data.help NAME those of a class."
 
 
 def _essence(message: str) -> str:
     """What went wrong, out of the parser's account of every type it tried."""
     _, _, tried = message.partition("Errors:")
     first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
-    first = " ".join(first.split())
-    return f"{first}. --help-all lists every option, --model.help NAME and --data.help NAME those of a class."
+    return " ".join(first.split())
 
 
 def _expand(argv: list[str]) -> tuple[list[str], str | None]:

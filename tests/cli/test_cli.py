@@ -106,6 +106,8 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (["fit", "--config", "unknown_argument.yaml"], ["unknown_argument.yaml:", "'betta'", "--model.help"]),
         (["fit", "--config", "broken.yaml"], ["broken.yaml:"]),
         (["fit", "--config", "beta_vae_dsprites", "--model.betta", "3"], ["betta", "--model.help"]),
+        (["fit", "--config", "ada_gvae_dsprites", "--data.k", "7"], ["error: k must be", "from 1 to 4"]),
+        (["fit", "--config", "ada_gvae_dsprites", "--model.beta", "-1"], ["error: beta must be finite"]),
         (["fit"], ["required", "model"]),
         (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),
