@@ -133,6 +133,11 @@ class LabelledDataModule(FactorDataModule):
         self.train_fraction = train_fraction
         self.label_seed = label_seed
 
+    def setup(self, stage: str) -> None:
+        """Draw the labelled set, which every worker process would otherwise do for itself."""
+        super().setup(stage)
+        _ = self.labelled
+
     @cached_property
     def labelled(self) -> LabelledImages:
         """The whole labelled set: what trains first, then what is held out."""
