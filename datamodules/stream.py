@@ -1,6 +1,7 @@
 """DataModules that draw batches as in the thesis: i.i.d., no epochs."""
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,7 +51,7 @@ class _TrainLoader(DataLoader[Any]):
         """Nothing to do; that both methods exist tells Lightning that the loader can be resumed."""
 
 
-class StreamDataModule(pl.LightningDataModule):
+class StreamDataModule(pl.LightningDataModule, ABC):
     """An endless stream of batches; what is in a batch is up to :meth:`draw`.
 
     Batch n of a rank is a function of (seed, rank, n) alone. So ranks differ, the number of workers changes nothing,
@@ -80,9 +81,9 @@ class StreamDataModule(pl.LightningDataModule):
         self.seed = seed
         self._stream_seed = seed
 
+    @abstractmethod
     def draw(self, generator: torch.Generator) -> Any:
         """One training batch, all of its randomness from ``generator``."""
-        raise NotImplementedError
 
     def draw_held_out(self, generator: torch.Generator) -> Any:
         """One batch for validation, test or prediction."""
