@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -102,9 +102,8 @@ class LabelledDataModule(FactorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(dataset, batch_size, num_val_batches, num_workers, seed)
-        kinds = ("perfect", "binned", "noisy", "partial", "permuted")
-        if labelling not in kinds:
-            raise ValueError(f"labelling must be one of {', '.join(kinds)}, got {labelling!r}.")
+        if labelling not in get_args(Labelling):
+            raise ValueError(f"labelling must be one of {', '.join(get_args(Labelling))}, got {labelling!r}.")
         for name, value in (
             ("num_labels", num_labels),
             ("num_bins", num_bins),

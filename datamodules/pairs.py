@@ -4,8 +4,9 @@ import math
 import operator
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -101,6 +102,14 @@ def resample_factors(
     return torch.where(chosen, space.sample(n, generator), first), order[:, 0]
 
 
+class Videos(NamedTuple):
+    """Frames of all videos ``[T, C, H, W]``, and the numbers of those from which a pair can start."""
+
+    images: Tensor
+    train_starts: Tensor
+    held_out_starts: Tensor
+
+
 class FramePairDataModule(StreamDataModule):
     """Pairs of neighbouring frames of one's own videos: between two of them, few factors change.
 
@@ -162,16 +171,15 @@ class FramePairDataModule(StreamDataModule):
         self.image_size = (height, width)
         self.grayscale = grayscale
         self.val_fraction = val_fraction
-        self._images: Tensor | None = None
 
     def setup(self, stage: str) -> None:
-        """Read the frames, once."""
+        """Read the frames, which every worker process would otherwise do for itself."""
         super().setup(stage)
-        if self._images is None:
-            self._read()
+        _ = self.videos
 
-    def _read(self) -> None:
-        """All frames ``[T, C, H, W]``, and where a pair of the training and of the held-out part can start."""
+    @cached_property
+    def videos(self) -> Videos:
+        """All frames, and where a pair of the training and of the held-out part can start."""
         videos = _videos(self.frames, self.image_size, self.grayscale)
         longest = self.gap[1]
         train, held_out, offset = [], [], 0
@@ -185,26 +193,22 @@ class FramePairDataModule(StreamDataModule):
             train.append(torch.arange(offset, offset + split - longest))
             held_out.append(torch.arange(offset + split, offset + len(video) - longest))
             offset += len(video)
-        self._train_starts, self._held_out_starts = torch.cat(train), torch.cat(held_out)
-        self._images = torch.cat([video for _, video in videos]) if len(videos) > 1 else videos[0][1]
+        images = torch.cat([video for _, video in videos]) if len(videos) > 1 else videos[0][1]
+        return Videos(images, torch.cat(train), torch.cat(held_out))
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """One training batch."""
-        return self._pairs("_train_starts", generator)
+        return self._pairs(self.videos.train_starts, generator)
 
     def draw_held_out(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """One validation batch, from the ends of the videos."""
-        return self._pairs("_held_out_starts", generator)
+        return self._pairs(self.videos.held_out_starts, generator)
 
-    def _pairs(self, which: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        if self._images is None:
-            self._read()
-        assert self._images is not None
-        starts: Tensor = getattr(self, which)
+    def _pairs(self, starts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         first = starts[torch.randint(len(starts), (self.batch_size,), generator=generator)]
         low, high = self.gap
         second = first + torch.randint(low, high + 1, (self.batch_size,), generator=generator)
-        one, other = self._images[torch.cat([first, second])].chunk(2)
+        one, other = self.videos.images[torch.cat([first, second])].chunk(2)
         return (one, other) if one.is_floating_point() else (one / 255, other / 255)
 
 

@@ -59,7 +59,6 @@ def quadratic_weights(gram: np.ndarray, linear: np.ndarray, start: np.ndarray, d
     refused = np.zeros(len(weights), dtype=bool)
     support = weights > 0
     for _ in range(10 * len(weights) + 10):
-        entering = -1
         if support.any():
             weights = _descend(gram, linear, weights, support, domain)
             support = weights > 0
