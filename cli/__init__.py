@@ -96,19 +96,25 @@ def _parser() -> argparse.ArgumentParser:
         "evaluate",
         "score a saved model",
         "unknot evaluate runs/beta_vae_dsprites/version_0/model",
-        "unknot evaluate my/model --metrics mig --num-train 2000 --json scores.json",
+        "unknot evaluate my/model --metrics mig dci --repeats 3 --json scores.json --pictures scores",
     )
     evaluate.add_argument("ref", help="a folder with config.json and model.safetensors")
     evaluate.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
     evaluate.add_argument(
-        "--metrics", nargs="+", default=["all"], metavar="NAME", help="names of scores (default: all)"
+        "--metrics",
+        nargs="+",
+        default=["mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation"],
+        metavar="NAME",
+        help="names of scores, or all; interventional and downstream ones take minutes (default: %(default)s)",
     )
     evaluate.add_argument(
         "--num-train", type=int, default=10_000, metavar="N", help="samples to fit on (default: 10000)"
     )
     evaluate.add_argument("--num-test", type=int, default=5_000, metavar="N", help="samples to test on (default: 5000)")
     evaluate.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    evaluate.add_argument("--json", metavar="FILE", help="also write the scores to a file")
+    evaluate.add_argument("--repeats", type=int, default=1, help="draws to average over (default: 1)")
+    evaluate.add_argument("--json", metavar="FILE", help="also write the scores, with details, to a file")
+    evaluate.add_argument("--pictures", metavar="FOLDER", help="draw the factor-code matrices there")
 
     data = _command(commands, "data", "list data sets, prepare one", "unknot data list", "unknot data prepare dsprites")
     actions = data.add_subparsers(dest="action", required=True, metavar="action")

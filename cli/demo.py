@@ -39,7 +39,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     model.eval()
     trained = time.perf_counter() - start
 
-    scores = evaluate(model, dataset)
+    scores = evaluate(model, dataset, metrics=["mig", "dci", "modularity"])
     images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
     pictures = [
         draw_traversals(model, images, output / "traversals.png"),

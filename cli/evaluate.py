@@ -12,20 +12,33 @@ from unknot.metrics import evaluate
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
-    """Load a model, score it, print a table."""
+    """Load a model, score it, print a table; write JSON and pictures where asked."""
     model = load(arguments.ref)
     dataset = find_dataset(arguments.dataset or model.trained_on or "dsprites")
     metrics = "all" if arguments.metrics == ["all"] else arguments.metrics
     start = time.perf_counter()
-    scores = evaluate(model, dataset, metrics, arguments.num_train, arguments.num_test, arguments.seed)
+    scores = evaluate(
+        model,
+        dataset,
+        metrics,
+        arguments.num_train,
+        arguments.num_test,
+        arguments.seed,
+        arguments.repeats,
+        pictures=arguments.pictures,
+    )
+    seeds = f"seed {arguments.seed}" + (f" to {arguments.seed + arguments.repeats - 1}" if arguments.repeats > 1 else "")
     print(
-        f"{type(model).__name__} from {arguments.ref} on {dataset.name}, seed {arguments.seed}, "
+        f"{type(model).__name__} from {arguments.ref} on {dataset.name}, {seeds}, "
         f"{arguments.num_train:,} + {arguments.num_test:,} samples, {time.perf_counter() - start:.1f} s"
     )
     print_scores(scores)
     if arguments.json:
         with replacing(Path(arguments.json)) as beside:
             beside.write_text(json.dumps(scores, indent=2) + "\n")
+        print(f"All scores, with those of each factor, are in {arguments.json}.")
+    if arguments.pictures:
+        print(f"Pictures are in {arguments.pictures}.")
     return 0
 
 
@@ -37,7 +50,9 @@ def find_dataset(name: str) -> GroundTruthDataset:
 
 
 def print_scores(scores: dict[str, float]) -> None:
-    """One line for each score."""
-    width = max(map(len, scores), default=0)
-    for name, value in scores.items():
-        print(f"  {name:<{width}}  {value:.4f}")
+    """One line for each score, with its standard deviation if there is one; details (``name/...``) are left out."""
+    shown = [name for name in scores if "/" not in name and not (name.endswith("_std") and name[:-4] in scores)]
+    width = max(map(len, shown), default=0)
+    for name in shown:
+        spread = f" ± {scores[f'{name}_std']:.4f}" if f"{name}_std" in scores else ""
+        print(f"  {name:<{width}}  {scores[name]:.4f}{spread}")

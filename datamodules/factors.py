@@ -96,11 +96,13 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     """A factor space and the images p(x | z) for its points.
 
     Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that must
-    draw, download or convert something first do it in :meth:`prepare`.
+    draw, download or convert something first do it in :meth:`prepare`. Where an image is a function of its factors,
+    ``stochastic`` is False, and nobody needs to draw or encode it twice.
     """
 
     name: ClassVar[str]
     licence: ClassVar[str] = "unknown"
+    stochastic: ClassVar[bool] = True
     factor_space: FactorSpace
     image_shape: tuple[int, int, int]
 

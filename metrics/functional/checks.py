@@ -36,6 +36,45 @@ def as_factors(factors: Any, n: int) -> Ints:
     return array.astype(np.int64)
 
 
+def as_split(
+    codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any
+) -> tuple[Floats, Ints, Floats, Ints]:
+    """Codes and factors to learn from and to test on, of the same widths."""
+    train, test = as_codes(codes_train), as_codes(codes_test)
+    known, asked = as_factors(factors_train, len(train)), as_factors(factors_test, len(test))
+    for what, left, right in (("codes", train, test), ("factors", known, asked)):
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(
+                f"{what} to train and to test on must be as wide, got {left.shape[1]} and {right.shape[1]} columns."
+            )
+    return train, known, test, asked
+
+
+def as_labels(labels: Any, n: int | None = None, what: str = "labels") -> Ints:
+    """Integer classes ``[N]``, with as many entries as there are rows of what they label."""
+    array = _as_numpy(labels)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{what} must have shape [N] with N >= 1, got {list(array.shape)}.")
+    if array.dtype.kind not in "iub":
+        raise ValueError(f"{what} must be integers, got {array.dtype}.")
+    if n is not None and len(array) != n:
+        raise ValueError(f"{what} must have an entry for each of {n} rows, got {len(array)}.")
+    return array.astype(np.int64)
+
+
+def as_matrix(matrix: Any) -> Floats:
+    """A factor-code matrix ``[D, F]``: finite and nowhere negative."""
+    array = as_codes(matrix)
+    if (array < 0).any():
+        raise ValueError(f"A factor-code matrix has no negative entries, got a smallest one of {array.min():g}.")
+    return array
+
+
+def varying(factors: Ints) -> npt.NDArray[np.bool_]:
+    """Which columns of ``[N, F]`` hold more than one class."""
+    return (factors != factors[0]).any(0)
+
+
 def _as_numpy(values: Any) -> npt.NDArray[Any]:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()

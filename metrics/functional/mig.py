@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
-from unknot.metrics.functional.checks import as_codes, as_factors
-from unknot.metrics.functional.information import discretize, entropy, mutual_information
+from unknot.metrics.functional.aggregation import gap
+from unknot.metrics.functional.matrices import information_matrix
 
 
 def mig(codes: Any, factors: Any, bins: int = 20) -> float:
@@ -31,13 +29,6 @@ def mig(codes: Any, factors: Any, bins: int = 20) -> float:
     >>> mig(np.zeros((10_000, 3)), factors)
     0.0
     """
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
-    classes = discretize(codes, bins)
-    entropies = entropy(factors)
+    values, entropies = information_matrix(codes, factors, bins)
     varies = entropies > 0
-    if not varies.any():
-        return 0.0
-    information = mutual_information(classes, factors[:, varies])
-    ranked = np.sort(np.vstack([information, np.zeros(varies.sum())]), axis=0)
-    return float(np.mean((ranked[-1] - ranked[-2]) / entropies[varies]))
+    return gap(values[:, varies], entropies[varies]) if varies.any() else 0.0

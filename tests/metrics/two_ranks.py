@@ -3,19 +3,19 @@
 import torch
 import torch.distributed as dist
 
-from unknot.metrics import MIG
 
-
-def run(rank, store, codes, factors, results):
-    """Update with the rows of this rank, compute together, and write the result down."""
+def run(rank, store, cases, results):
+    """Update every metric with the rows of this rank, compute together, and write the results down."""
+    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     try:
-        metric = MIG()
-        half = slice(rank, None, 2)
-        for part, classes in zip(codes[half].split(100), factors[half].split(100), strict=True):
-            metric.update(part, classes)
-        score = metric.compute()
-        own = len(torch.cat(metric.codes))
-        torch.save((score, own), f"{results}/{rank}.pt")
+        values, rows = {}, {}
+        for name, (metric, left, right) in cases.items():
+            half = slice(rank, None, 2)
+            for part, other in zip(left[half].split(20), right[half].split(20), strict=True):
+                metric.update(part, other)
+            values[name] = metric.compute()
+            rows[name] = sum(map(len, metric.left))
+        torch.save((values, rows), f"{results}/{rank}.pt")
     finally:
         dist.destroy_process_group()

@@ -1,0 +1,89 @@
+"""From a factor-code matrix ``[D, F]`` to a number: what a score means by "disentangled" is decided here.
+
+Disentanglement and modularity ask whether each code knows one factor, completeness and the gaps of MIG and SAP whether
+each factor is known to one code. Factors that nothing is known about count as little as codes that know nothing: by
+their share of the matrix (DCI), or as 0 (the others).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unknot.metrics.functional.checks import Floats, as_matrix
+from unknot.metrics.functional.matrices import FactorCodeMatrix
+
+NOTHING = 1e-12  # mutual information that rounding leaves
+
+
+def dci_disentanglement(matrix: Any) -> float:
+    """D = Σ_d ρ_d (1 - H_F(R_d)): one minus the entropy of each code's row, weighted by the row's share of the matrix.
+
+    A row is normalised to a distribution over the F factors, its entropy has base F. With a single factor every code
+    is disentangled. 0 if the matrix is.
+
+    >>> dci_disentanglement([[1.0, 0.0], [0.0, 1.0]]), dci_disentanglement([[0.5, 0.5], [0.5, 0.5]])
+    (1.0, 0.0)
+    """
+    return _weighted_certainty(as_matrix(matrix))
+
+
+def dci_completeness(matrix: Any) -> float:
+    """C = Σ_k ρ_k (1 - H_D(R_k)): the same for each factor's column, with entropies of base D.
+
+    >>> dci_completeness([[1.0, 1.0], [0.0, 0.0]])
+    1.0
+    """
+    return _weighted_certainty(as_matrix(matrix).T)
+
+
+def gap(matrix: Any, ceiling: Any = 1.0) -> float:
+    """Mean over factors of the difference of its two largest entries, as a share of ``ceiling`` ``[F]``.
+
+    With mutual information and H(v_k) as the ceiling it is the MIG, with SVM accuracies the SAP score. With a single
+    code the runner-up is 0. Factors whose ceiling is 0 do not vary and are left out; 0 if none is left.
+
+    >>> round(gap([[0.9, 0.2], [0.1, 0.6]]), 6)
+    0.6
+    """
+    values = as_matrix(matrix)
+    ranked = np.sort(np.vstack([values, np.zeros(values.shape[1])]) if len(values) == 1 else values, axis=0)
+    ceiling = np.broadcast_to(ceiling, values.shape[1:])
+    varies = ceiling > 0
+    return float(np.mean((ranked[-1] - ranked[-2])[varies] / ceiling[varies])) if varies.any() else 0.0
+
+
+def modularity_of(matrix: Any) -> float:
+    """Mean over codes of 1 - Σ_{k≠k*} I_k² / (I_{k*}² (F - 1)), where k* is the factor a code knows best.
+
+    A code that knows nothing counts 0. With a single factor every other code is modular.
+
+    >>> round(modularity_of([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), 4)
+    0.6667
+    """
+    values = as_matrix(matrix)
+    best = values.max(1)
+    informed = best > NOTHING
+    others = (values[informed] / best[informed, None]) ** 2  # the best itself is 1
+    return float((1 - (others.sum(1) - 1) / max(values.shape[1] - 1, 1)).sum() / len(values))
+
+
+AGGREGATIONS: dict[str, Callable[[FactorCodeMatrix], float]] = {
+    "dci_disentanglement": lambda matrix: dci_disentanglement(matrix.values),
+    "dci_completeness": lambda matrix: dci_completeness(matrix.values),
+    "mig": lambda matrix: gap(matrix.values, matrix.ceiling),
+    "sap": lambda matrix: gap(matrix.values),
+    "modularity": lambda matrix: modularity_of(matrix.values),
+}
+"""Aggregations by name. MIG's gap is relative to the ceiling, SAP's is not: they differ on mutual information only."""
+
+
+def _weighted_certainty(rows: Floats) -> float:
+    mass = rows.sum(1)
+    if mass.sum() <= 0:
+        return 0.0
+    rows, mass = rows[mass > 0], mass[mass > 0]
+    p = rows / mass[:, None]
+    logs = np.log(p, out=np.zeros_like(p), where=p > 0)
+    entropies = -(p * logs).sum(1) / np.log(max(rows.shape[1], 2))
+    return float(np.average(np.clip(1 - entropies, 0, 1), weights=mass))

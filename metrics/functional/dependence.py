@@ -1,0 +1,77 @@
+"""Unsupervised scores: how far the codes are from being independent of each other."""
+
+from typing import Any
+
+import numpy as np
+
+from unknot.metrics.functional.checks import Floats, as_codes
+from unknot.metrics.functional.information import discretize, mutual_information
+
+
+def total_correlation(codes: Any) -> float:
+    """Total correlation of the Gaussian with the covariance Σ of the codes, in nats.
+
+        KL(N(μ, Σ) || Π_d N(μ_d, Σ_dd)) = ½ (Σ_d log Σ_dd - log det Σ)
+
+    Constant codes are independent of everything and left out; codes that determine each other linearly give infinity.
+
+    Args:
+        codes: representation ``[N, D]``, means or samples.
+
+    >>> rng = np.random.default_rng(0)
+    >>> bool(total_correlation(rng.normal(size=(10_000, 3))) < 0.01)
+    True
+    >>> total_correlation(np.zeros((10, 3)))
+    0.0
+    """
+    covariance = _covariance(as_codes(codes))
+    if not covariance.size:
+        return 0.0
+    scale = np.sqrt(np.diag(covariance))
+    eigenvalues = np.linalg.eigvalsh(covariance / scale / scale[:, None])
+    if eigenvalues[0] <= 10 * len(scale) * np.finfo(float).eps:  # what rounding leaves of 0
+        return float("inf")
+    return max(0.0, float(-0.5 * np.log(eigenvalues).sum()))
+
+
+def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
+    """Squared 2-Wasserstein distance between that Gaussian and the product of its marginals.
+
+        W₂² = 2 tr Σ - 2 tr (Σ^½ diag(Σ) Σ^½)^½,     divided by tr Σ if ``normalized``
+
+    Args:
+        codes: representation ``[N, D]``.
+        normalized: relative to the total variance; 0 if there is none.
+
+    >>> rng = np.random.default_rng(0)
+    >>> bool(wasserstein_dependence(rng.normal(size=(10_000, 3)), normalized=True) < 0.001)
+    True
+    """
+    covariance = _covariance(as_codes(codes))
+    if not covariance.size:
+        return 0.0
+    scale = np.sqrt(np.diag(covariance))
+    # the same trace: Σ^½ diag(Σ) Σ^½ and diag(Σ)^½ Σ diag(Σ)^½ have equal eigenvalues
+    eigenvalues = np.linalg.eigvalsh(covariance * scale * scale[:, None]).clip(min=0)
+    total = np.trace(covariance)
+    distance = max(0.0, 2 * total - 2 * np.sqrt(eigenvalues).sum())
+    return float(distance / total if normalized else distance)
+
+
+def pairwise_information(codes: Any, bins: int = 20) -> float:
+    """Mean mutual information, in nats, of two different codes, each in ``bins`` intervals; 0 for a single code.
+
+    >>> coin = np.array([[0.0], [1.0]]).repeat(2, axis=1)
+    >>> round(pairwise_information(coin), 4)
+    0.6931
+    """
+    classes = discretize(as_codes(codes), bins)
+    information = mutual_information(classes, classes)
+    pairs = information[~np.eye(len(information), dtype=bool)]
+    return float(pairs.mean()) if pairs.size else 0.0
+
+
+def _covariance(codes: Floats) -> Floats:
+    """Covariance of the codes that vary."""
+    codes = codes[:, codes.min(0) < codes.max(0)]
+    return np.atleast_2d(np.cov(codes, rowvar=False)) if codes.size else np.empty((0, 0))

@@ -1,0 +1,51 @@
+"""Interventional Robustness Score (Suter et al., 2019)."""
+
+from typing import Any
+
+import numpy as np
+
+from unknot.metrics.functional.checks import as_codes, as_factors, varying
+from unknot.metrics.functional.information import discretize
+
+
+def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99) -> float:
+    """How little a code moves while the factor it stands for is held and all others change.
+
+        IRS = Σ_d w_d max_k (1 - E_{v_k} Q_{0.99}(|z_d - E[z_d | v_k]|) / max|z_d - E z_d|)
+
+    with weights w_d proportional to max|z_d - E z_d|. The interventions on v_k are the samples that share its value, so
+    that plain draws are enough when the factors are independent.
+
+    Args:
+        codes: representation ``[N, D]``; constant codes are left out.
+        factors: integer classes ``[N, F]``; factors that do not vary are left out.
+        bins: the reference puts the values of each factor into 20 intervals; ``None`` keeps every class apart.
+        quantile: of the deviations of each group, instead of their maximum.
+
+    Returns:
+        A score in [0, 1]; 0 if no code or no factor varies.
+
+    >>> factors = np.random.default_rng(0).integers(0, 10, size=(10_000, 2))
+    >>> irs(factors * 1.0, factors)
+    1.0
+    """
+    codes = as_codes(codes)
+    factors = as_factors(factors, len(codes))
+    if not 0 <= quantile <= 1:
+        raise ValueError(f"quantile must lie in [0, 1], got {quantile}.")
+    codes = codes[:, codes.min(0) < codes.max(0)]
+    factors = factors[:, varying(factors)]
+    if not codes.size or not factors.size:
+        return 0.0
+    if bins is not None:
+        factors = discretize(factors.astype(np.float64), bins)
+    largest = np.abs(codes - codes.mean(0)).max(0)
+    robust = [1 - _deviation(codes, column, quantile) / largest for column in factors.T]
+    return float(np.average(np.clip(np.max(robust, axis=0), 0, 1), weights=largest))
+
+
+def _deviation(codes: Any, classes: Any, quantile: float) -> Any:
+    """Mean over classes of the quantile of how far codes lie from the mean of their class: ``[D]``."""
+    order = np.argsort(classes, kind="stable")
+    groups = np.split(codes[order], np.flatnonzero(np.diff(classes[order])) + 1)
+    return np.mean([np.quantile(np.abs(group - group.mean(0)), quantile, axis=0) for group in groups], axis=0)

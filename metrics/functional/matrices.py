@@ -1,0 +1,81 @@
+"""Factor-code matrices: how much each code knows about each factor, by three estimators.
+
+Chapter "Evaluating Disentangled Representations" takes the observational scores apart: first a matrix ``[D, F]`` is
+estimated, then it is aggregated (:mod:`unknot.metrics.functional.aggregation`). Any matrix goes with any aggregation.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unknot.metrics.functional.boosting import Backend, fit_trees
+from unknot.metrics.functional.checks import Floats, as_codes, as_factors, as_split, varying
+from unknot.metrics.functional.information import discretize, entropy, mutual_information
+
+
+class FactorCodeMatrix(NamedTuple):
+    """What the codes know about the factors that vary.
+
+    ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is what an entry would be if one code alone knew its factor fully.
+    """
+
+    values: Floats
+    ceiling: Floats
+
+
+def information_matrix(codes: Any, factors: Any, bins: int = 20) -> FactorCodeMatrix:
+    """Mutual information, in nats, of binned codes and factors (MIG, modularity); the ceiling is H(v_k).
+
+    >>> factors = np.arange(12).reshape(-1, 1) % 3
+    >>> information_matrix(np.hstack([factors, 0 * factors]), factors).values.round(3).tolist()
+    [[1.099], [0.0]]
+    """
+    codes = as_codes(codes)
+    factors = as_factors(factors, len(codes))
+    return FactorCodeMatrix(mutual_information(discretize(codes, bins), factors), entropy(factors))
+
+
+def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", seed: int = 0) -> FactorCodeMatrix:
+    """Importance of each code for boosted trees that predict a factor (DCI); columns sum to one, the ceiling is 1.
+
+    >>> factors = np.arange(12).reshape(-1, 1) % 3
+    >>> importance_matrix(np.hstack([factors, 0 * factors]), factors).values.tolist()
+    [[1.0], [0.0]]
+    """
+    codes = as_codes(codes)
+    factors = as_factors(factors, len(codes))
+    return FactorCodeMatrix(fit_trees(codes, factors, backend, seed).importance, np.ones(factors.shape[1]))
+
+
+def predictability_matrix(
+    codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, continuous_factors: bool = False
+) -> FactorCodeMatrix:
+    """Test accuracy of a linear SVM that predicts a factor from a single code (SAP); the ceiling is 1.
+
+    The SVM is scikit-learn's ``LinearSVC(C=0.01, class_weight="balanced")``, as in the reference. With
+    ``continuous_factors`` an entry is the squared correlation on the training samples instead, 0 where a code or a
+    factor is constant. Entries of factors that do not vary in the training samples are 0.
+    """
+    codes_train, factors_train, codes_test, factors_test = as_split(
+        codes_train, factors_train, codes_test, factors_test
+    )
+    ones = np.ones(factors_train.shape[1])
+    if continuous_factors:
+        return FactorCodeMatrix(_squared_correlation(codes_train, factors_train), ones)
+    from sklearn.svm import LinearSVC
+
+    values = np.zeros((codes_train.shape[1], factors_train.shape[1]))
+    for d, (train, test) in enumerate(zip(codes_train.T[:, :, None], codes_test.T[:, :, None], strict=True)):
+        for f in np.flatnonzero(varying(factors_train)):
+            svm = LinearSVC(C=0.01, class_weight="balanced", dual="auto", random_state=0).fit(
+                train, factors_train[:, f]
+            )
+            values[d, f] = np.mean(svm.predict(test) == factors_test[:, f])
+    return FactorCodeMatrix(values, ones)
+
+
+def _squared_correlation(codes: Floats, factors: Any) -> Floats:
+    code, factor = codes - codes.mean(0), factors - factors.mean(0)
+    variance = np.outer((code**2).mean(0), (factor**2).mean(0))
+    covariance = code.T @ factor / len(codes)
+    return np.divide(covariance**2, variance, out=np.zeros_like(variance), where=variance > 1e-24)

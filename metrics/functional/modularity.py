@@ -1,0 +1,74 @@
+"""Modularity and explicitness (Ridgeway & Mozer, 2018)."""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from unknot.metrics.functional.aggregation import modularity_of
+from unknot.metrics.functional.checks import Floats, Ints, as_split, varying
+from unknot.metrics.functional.classifiers import QuietRegression
+from unknot.metrics.functional.matrices import information_matrix
+
+
+def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
+    """Whether each code depends on at most one factor, by their mutual information.
+
+        1/D Σ_d (1 - Σ_{k≠k*} I(z_d; v_k)² / (I(z_d; v_{k*})² (F - 1)))
+
+    A code without any mutual information counts 0, as in the reference; factors that do not vary are left out.
+
+    Args:
+        codes: representation ``[N, D]``, binned into ``bins`` intervals each.
+        factors: integer classes ``[N, F]``.
+        bins: intervals per code.
+
+    >>> factors = np.random.default_rng(0).integers(0, 10, size=(10_000, 2))
+    >>> round(modularity(factors * 1.0, factors), 2)
+    1.0
+    """
+    values, entropies = information_matrix(codes, factors, bins)
+    varies = entropies > 0
+    return modularity_of(values[:, varies]) if varies.any() else 0.0
+
+
+def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any) -> float:
+    """How well the classes of each factor are told apart linearly: mean area under the ROC curve, one against the rest.
+
+    A logistic regression with scikit-learn's defaults predicts each factor from standardised codes. 0.5 is chance, 1 is
+    perfect; Ridgeway & Mozer's own scale is 2 (score - 0.5).
+
+    Args:
+        codes_train: representation ``[N, D]``.
+        factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out.
+        codes_test: further codes ``[M, D]``; the curve is drawn on them.
+        factors_test: their factors ``[M, F]``. A class without both positive and negative samples here has no curve and
+            is left out; if no class has one, the score is 0.5.
+
+    >>> factors = np.random.default_rng(0).integers(0, 3, size=(300, 2))
+    >>> round(explicitness(factors[:200] * 1.0, factors[:200], factors[200:] * 1.0, factors[200:]), 2)
+    1.0
+    """
+    codes_train, factors_train, codes_test, factors_test = as_split(
+        codes_train, factors_train, codes_test, factors_test
+    )
+    mean, scale = codes_train.mean(0), codes_train.std(0)
+    scale = np.where(scale > 0, scale, 1)  # a constant code stays one
+    train, test = (codes_train - mean) / scale, (codes_test - mean) / scale
+    areas = []
+    for f in np.flatnonzero(varying(factors_train)):
+        model = QuietRegression().fit(train, factors_train[:, f])
+        areas.append(_mean_area(model.predict_proba(test), factors_test[:, f], model.classes_))
+    return float(np.mean(areas)) if areas else 0.5
+
+
+def _mean_area(probabilities: Floats, truth: Ints, classes: Ints) -> float:
+    """Mean over classes of P(a positive scores higher than a negative), ties counting half."""
+    positive = truth[:, None] == classes
+    number = positive.sum(0)
+    drawn = (number > 0) & (number < len(truth))
+    if not drawn.any():
+        return 0.5
+    ranks, positive, number = rankdata(probabilities[:, drawn], axis=0), positive[:, drawn], number[drawn]
+    wins = (ranks * positive).sum(0) - number * (number + 1) / 2
+    return float(np.mean(wins / (number * (len(truth) - number))))

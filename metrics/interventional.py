@@ -1,0 +1,72 @@
+"""Scores of interventions as ``torchmetrics.Metric``."""
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from unknot.metrics import functional
+from unknot.metrics.base import RowMetric, SplitMetric
+
+
+class BetaVAEScore(SplitMetric):
+    """BetaVAE score; see :func:`unknot.metrics.functional.beta_vae_score`."""
+
+    def update(self, features: Tensor, labels: Tensor) -> None:
+        """Add features ``[N, D]`` and the factor fixed in each, ``[N]``."""
+        self._append(features, labels, "features and labels")
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.beta_vae_score(*self.split()))
+
+
+class FactorVAEScore(SplitMetric):
+    """FactorVAE score; see :func:`unknot.metrics.functional.factor_vae_score`.
+
+    Args:
+        latent_dim: number of codes.
+        test_fraction: share of the votes to test on.
+        seed: of the split.
+        kwargs: of ``torchmetrics.Metric``.
+    """
+
+    def __init__(self, latent_dim: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.latent_dim = latent_dim
+
+    def update(self, argmin: Tensor, labels: Tensor) -> None:
+        """Add the code that varied least ``[N]`` and the factor that was fixed ``[N]``."""
+        self._append(argmin, labels, "argmin and labels")
+
+    def compute(self) -> Tensor:
+        """The score of all votes seen so far."""
+        return self._score(functional.factor_vae_score(*self.split(), latent_dim=self.latent_dim))
+
+
+class Unfairness(RowMetric):
+    """Unfairness of predictions; see :func:`unknot.metrics.functional.unfairness`.
+
+    Args:
+        reduction: ``"mean"``, ``"uniform"`` or ``"max"`` over sensitive groups.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> import torch
+    >>> metric = Unfairness()
+    >>> metric.update(torch.tensor([1, 1, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 1]))
+    >>> metric.compute()
+    tensor(0.2222)
+    """
+
+    higher_is_better = False
+
+    def __init__(self, reduction: Literal["mean", "uniform", "max"] = "mean", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reduction: Literal["mean", "uniform", "max"] = reduction
+
+    def update(self, predictions: Tensor, sensitive: Tensor) -> None:
+        """Add predicted classes ``[N]`` and the sensitive factor of each ``[N]``."""
+        self._append(predictions, sensitive, "predictions and sensitive")
+
+    def compute(self) -> Tensor:
+        """The score of all predictions seen so far."""
+        return self._score(functional.unfairness(*self.rows(), reduction=self.reduction))

@@ -1,0 +1,200 @@
+"""Scores of codes and factors as ``torchmetrics.Metric``: the functions of ``functional``, fed in batches."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from unknot.metrics import functional
+from unknot.metrics.base import RowMetric, SplitMetric
+from unknot.metrics.functional.boosting import Backend
+from unknot.metrics.functional.checks import Floats
+from unknot.metrics.functional.dci import SCORES
+
+
+class MIG(RowMetric):
+    """Mutual Information Gap; see :func:`unknot.metrics.functional.mig`.
+
+    >>> metric = MIG()
+    >>> factors = torch.arange(1000).remainder(10).reshape(-1, 1)
+    >>> metric.update(factors.float(), factors)
+    >>> metric.compute()
+    tensor(1.)
+    """
+
+    def __init__(self, bins: int = 20, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bins = bins
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.mig(*self.rows(), self.bins))
+
+
+class DCI(SplitMetric):
+    """Disentanglement, completeness and informativeness; see :func:`unknot.metrics.functional.dci`.
+
+    Args:
+        backend: ``"unknot"`` or ``"sklearn"``, of the boosted trees.
+        test_fraction: share of the rows to test on.
+        seed: of the split, and of scikit-learn's trees.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = DCI()
+    >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
+    >>> metric.update(factors.float(), factors)
+    >>> metric.compute()["informativeness_test"]
+    tensor(1.)
+    """
+
+    def __init__(self, backend: Backend = "unknot", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.backend = backend
+
+    def compute(self) -> dict[str, Tensor]:
+        """The four scores of all rows seen so far."""
+        scores = functional.dci(*self.split(), backend=self.backend, seed=self.seed)
+        return {name: self._score(scores[name]) for name in SCORES}
+
+
+class SAP(SplitMetric):
+    """Separated Attribute Predictability; see :func:`unknot.metrics.functional.sap`."""
+
+    def __init__(self, continuous_factors: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.continuous_factors = continuous_factors
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.sap(*self.split(), continuous_factors=self.continuous_factors))
+
+
+class Modularity(RowMetric):
+    """Modularity; see :func:`unknot.metrics.functional.modularity`."""
+
+    def __init__(self, bins: int = 20, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bins = bins
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.modularity(*self.rows(), self.bins))
+
+
+class Explicitness(SplitMetric):
+    """Explicitness; see :func:`unknot.metrics.functional.explicitness`."""
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.explicitness(*self.split()))
+
+
+class IRS(RowMetric):
+    """Interventional Robustness Score; see :func:`unknot.metrics.functional.irs`."""
+
+    def __init__(self, bins: int | None = 20, quantile: float = 0.99, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bins, self.quantile = bins, quantile
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.irs(*self.rows(), self.bins, self.quantile))
+
+
+class DownstreamAccuracy(SplitMetric):
+    """Mean accuracy of predicting the factors; see :func:`unknot.metrics.functional.downstream_accuracy`.
+
+    Args:
+        classifier: ``"gbt"`` or ``"lr"``.
+        backend: of the trees.
+        test_fraction: share of the rows to test on.
+        seed: of the split.
+        kwargs: of ``torchmetrics.Metric``.
+    """
+
+    def __init__(self, classifier: str = "gbt", backend: Backend = "unknot", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.classifier, self.backend = classifier, backend
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.downstream_accuracy(*self.split(), self.classifier, self.backend))
+
+
+class TotalCorrelation(RowMetric):
+    """Gaussian total correlation of the codes; see :func:`unknot.metrics.functional.total_correlation`.
+
+    >>> metric = TotalCorrelation()
+    >>> metric.update(torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)))
+    >>> bool(metric.compute() < 0.01)
+    True
+    """
+
+    higher_is_better = False
+    plot_upper_bound = None
+
+    def update(self, codes: Tensor, factors: Tensor | None = None) -> None:
+        """Add codes ``[N, D]``. Factors are not looked at: they are accepted so that a collection can pass them."""
+        self._append(codes, codes.new_zeros(len(codes)), "codes and factors")
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.total_correlation(self.rows()[0]))
+
+
+class FactorCodes(SplitMetric):
+    """The factor-code matrix ``[D, F]``, with a picture of it, of the groups of factors, and of how they merge.
+
+    Args:
+        estimator: ``"importance"`` of boosted trees, mutual ``"information"`` or ``"predictability"`` by an SVM.
+        factor_names: for the picture.
+        test_fraction: share of the rows to test on (the SVM only; the others use all rows).
+        seed: of the split.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = FactorCodes("information")
+    >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
+    >>> metric.update(torch.hstack([factors, 0 * factors]).float(), factors)
+    >>> metric.compute()
+    tensor([[1.0986],
+            [0.0000]])
+    """
+
+    higher_is_better = None
+
+    def __init__(
+        self,
+        estimator: Literal["importance", "information", "predictability"] = "importance",
+        factor_names: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if estimator not in ("importance", "information", "predictability"):
+            raise ValueError(f"estimator must be 'importance', 'information' or 'predictability', got {estimator!r}.")
+        self.estimator, self.factor_names = estimator, factor_names
+
+    def compute(self) -> Tensor:
+        """The matrix of all rows seen so far."""
+        return torch.from_numpy(self._matrix()).float().to(self.device)
+
+    def _matrix(self) -> Floats:
+        if self.estimator == "importance":
+            return functional.importance_matrix(*self.rows()).values
+        if self.estimator == "information":
+            return functional.information_matrix(*self.rows()).values
+        return functional.predictability_matrix(*self.split()).values
+
+    def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
+        """Draw a matrix, by default the one :meth:`compute` gives, on three axes below each other.
+
+        Args:
+            val: a matrix ``[D, F]``.
+            ax: three matplotlib axes; by default a new figure has them.
+
+        Returns:
+            The figure and its three axes.
+        """
+        from unknot.metrics.pictures import plot_matrix
+
+        return plot_matrix(self._matrix() if val is None else val, self.factor_names, ax)

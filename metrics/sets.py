@@ -1,0 +1,126 @@
+"""Scores of predicted sets and of masks as ``torchmetrics.Metric``, and a callback that logs them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities.data import dim_zero_cat
+
+from unknot._lightning import pl
+from unknot.metrics.base import RowMetric
+from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
+
+
+class SetAveragePrecision(RowMetric):
+    """Average precision of predicted sets; see :func:`unknot.metrics.functional.set_average_precision`.
+
+    Images are put into an order that depends on their values only, which matters for predictions of equal confidence.
+
+    Args:
+        thresholds: distances; by default the chapter's ∞, 1, 0.5, 0.25 and 0.125.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = SetAveragePrecision()
+    >>> targets = torch.zeros(4, 10, 19)
+    >>> targets[:, :3, [3, 5, 7, 10, 18]] = 1
+    >>> metric.update(targets, targets)
+    >>> list(metric.compute())
+    ['ap_inf', 'ap_1', 'ap_0.5', 'ap_0.25', 'ap_0.125']
+    """
+
+    def __init__(self, thresholds: Sequence[float] = THRESHOLDS, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.thresholds = tuple(thresholds)
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add predictions ``[B, K, 19]`` and targets ``[B, M, 19]``; K and M must stay the same."""
+        if self.left and (predictions.shape[1:], targets.shape[1:]) != (
+            self.left[0].shape[1:],
+            self.right[0].shape[1:],
+        ):
+            raise ValueError(
+                f"Every update must have as many slots and rows of targets as the first, {self.left[0].shape[1]} and "
+                f"{self.right[0].shape[1]}, got {predictions.shape[1]} and {targets.shape[1]}: pad targets with zeros."
+            )
+        self._append(predictions, targets, "predictions and targets")
+
+    def compute(self) -> dict[str, Tensor]:
+        """The score of all images seen so far at each threshold."""
+        scores = average_precisions(*self.rows(), self.thresholds)
+        return {name: self._score(score) for name, score in zip(ap_names(self.thresholds), scores, strict=True)}
+
+
+def ap_names(thresholds: Sequence[float]) -> list[str]:
+    """Names for scores: ``ap_inf``, ``ap_1``, ``ap_0.5``, ..."""
+    return [f"ap_{threshold:g}" for threshold in thresholds]
+
+
+class AdjustedRandIndex(Metric):
+    """Mean adjusted Rand index over images; see :func:`unknot.metrics.functional.adjusted_rand_index`.
+
+    Args:
+        foreground: leave out the background.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = AdjustedRandIndex()
+    >>> masks = torch.tensor([[[0, 1], [1, 2]]])
+    >>> metric.update(masks, masks)
+    >>> metric.compute()
+    tensor(1.)
+    """
+
+    is_differentiable = False
+    higher_is_better: bool | None = True
+    full_state_update = False
+    plot_upper_bound: float | None = 1.0
+
+    scores: list[Tensor]
+
+    def __init__(self, foreground: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.foreground = foreground
+        self.add_state("scores", default=[], dist_reduce_fx="cat")
+
+    def update(self, predicted_masks: Tensor, true_masks: Tensor) -> None:
+        """Add segments as integers ``[B, ...]`` or masks ``[B, K, ...]``, and the true ones."""
+        scores = adjusted_rand_indices(predicted_masks, true_masks, self.foreground)
+        self.scores.append(torch.from_numpy(scores).to(self.device))
+
+    def compute(self) -> Tensor:
+        """The mean over all images with pixels to count."""
+        scores = dim_zero_cat(self.scores)
+        return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
+        return self._plot(val, ax)
+
+
+class SetScores(pl.Callback):
+    """Log the average precision of a set predictor on the validation data as ``val/ap_...``.
+
+    Args:
+        thresholds: distances.
+    """
+
+    def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
+        self.thresholds = tuple(thresholds)
+        self.metric = SetAveragePrecision(self.thresholds)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the scores of the last time."""
+        self.metric = SetAveragePrecision(self.thresholds).to(pl_module.device)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Predict once more; validation is short."""
+        images, targets, *_ = batch
+        self.metric.update(pl_module(images), targets)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the scores of all images."""
+        for name, value in self.metric.compute().items():
+            pl_module.log(f"val/{name}", value, prog_bar=name == "ap_inf", rank_zero_only=False, sync_dist=False)
