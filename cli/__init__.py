@@ -116,13 +116,31 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", metavar="FILE", help="also write the scores, with details, to a file")
     evaluate.add_argument("--pictures", metavar="FOLDER", help="draw the factor-code matrices there")
 
-    data = _command(commands, "data", "list data sets, prepare one", "unknot data list", "unknot data prepare dsprites")
+    data = _command(
+        commands,
+        "data",
+        "list data sets, prepare one, draw one",
+        "unknot data list",
+        "unknot data prepare shapes3d",
+        "unknot data show dsprites --out dsprites.png",
+    )
     actions = data.add_subparsers(dest="action", required=True, metavar="action")
     _command(actions, "list", "size, factors, licence and state of every data set", "unknot data list")
     prepare = _command(
         actions, "prepare", "draw, download or convert a data set now", "unknot data prepare color_dsprites"
     )
     prepare.add_argument("name", help="a name from `unknot data list`")
+    prepare.add_argument("--check", action="store_true", help="read all of a prepared file to see that it is intact")
+    show = _command(
+        actions,
+        "show",
+        "draw samples and one traversal per factor",
+        "unknot data show dsprites",
+        "unknot data show shapes3d --out pictures/shapes3d.png --seed 1",
+    )
+    show.add_argument("name", help="a name from `unknot data list`")
+    show.add_argument("--out", metavar="PNG", help="where to write (default: NAME.png)")
+    show.add_argument("--seed", type=int, default=0, help="of the samples (default: 0)")
 
     demo = _command(
         commands,

@@ -1,56 +1,191 @@
 """Downloads that resume, are checked, and never leave a partial file where a whole one is expected."""
 
+import errno
+import glob
 import hashlib
 import http.client
+import logging
 import os
+import re
+import shutil
+import time
 import urllib.error
 import urllib.request
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
+from unknot._files import cache_dir
+
 CHUNK = 1 << 20
-ATTEMPTS = 3
+ATTEMPTS = 4  # in a row, for each mirror, that bring nothing new
+PAUSE = 1.0  # seconds, doubled after every round of fruitless attempts
 TIMEOUT = 30  # seconds without a byte
+TRANSIENT = (408, 425, 429)  # refusals that may pass; all others below 500 will not
+
+logger = logging.getLogger(__name__)
 
 
 class DownloadError(OSError):
     """A file could not be fetched; the message says how to put it in place by hand."""
 
 
-def fetch(url: str, path: Path, md5: str | None = None) -> Path:
-    """Download ``url`` to ``path`` unless it is there already.
+class _Refused(OSError):
+    """Asking this mirror again will not help."""
 
-    What arrives is kept as ``path.part`` and continued by a range request, now or by a later call; only a file of
-    the announced length, and of the right MD5 where one is known, is renamed to ``path``.
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A published file: where it is, and how to know it.
+
+    Args:
+        name: of the file, as published and as kept in the folder ``downloads`` of the cache.
+        urls: mirrors, the best first. One's own goes before them all: ``UNKNOT_MIRROR=https://my.server/folder``.
+        size: in bytes, about; people are told, nothing is checked against it.
+        md5: checksum, if known.
+        sha256: checksum, if known; wins over ``md5``.
     """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int
+    md5: str | None = None
+    sha256: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the file is kept, or belongs when downloaded by hand."""
+        return cache_dir() / "downloads" / self.name
+
+    def fetch(self) -> Path:
+        """Download the file, unless it is there already."""
+        own = os.environ.get("UNKNOT_MIRROR")
+        urls = (f"{own.rstrip('/')}/{self.name}", *self.urls) if own else self.urls
+        return fetch(urls, self.path, self.md5, self.sha256, self.size)
+
+
+def fetch(
+    urls: str | Sequence[str],
+    path: Path,
+    md5: str | None = None,
+    sha256: str | None = None,
+    size: int | None = None,
+) -> Path:
+    """Download a file to ``path`` unless it is there already.
+
+    What arrives is kept beside it as ``.part`` and continued by a range request, now or by a later call; only a file
+    of the announced length, and of the right checksum where one is known, is renamed to ``path``. A mirror that fails
+    gives way to the next one; after ``ATTEMPTS`` fruitless rounds the error says how to do it by hand. Of several
+    processes one downloads, the others wait for it.
+
+    Args:
+        urls: mirrors of the same file, tried in turn.
+        path: where to put it.
+        md5: checksum, if known.
+        sha256: checksum, if known; wins over ``md5``.
+        size: in bytes, about, for the message.
+    """
+    checksum = ("sha256", sha256) if sha256 else ("md5", md5) if md5 else None
     if path.exists():
+        if wrong := _wrong(path, checksum):
+            raise DownloadError(f"{path}: not the published file, or not all of it: {wrong}. Delete it and run again.")
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    problem: Exception | None = None
-    for _ in range(ATTEMPTS):
+    mirrors = [urls] if isinstance(urls, str) else list(urls)
+    with one_at_a_time(path):
+        problems = {} if path.exists() else _download(mirrors, path, checksum)
+    if not path.exists():
+        about = f" (about {human_size(size)})" if size else ""
+        known = f", check that its {_label(checksum[0])} is {checksum[1]}" if checksum else ""
+        raise DownloadError(
+            f"Could not download {path.name}{about}: "
+            + "; ".join(f"{url}: {problem}" for url, problem in problems.items())
+            + f". To do it by hand, get the file from one of these addresses{known}, put it at {path} and run again."
+        )
+    return path
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let one process at a time make ``path``, and clear away what a killed one had begun beside it."""
+    lock = FileLock(path.parent / ".locks" / f"{path.name}.lock")
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning("Another process is making %s; waiting for it.", path)
+        lock.acquire()
+    try:
+        for orphan in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # the names `replacing` gives
+            orphan.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+def human_size(size: float) -> str:
+    """Bytes for people.
+
+    >>> human_size(267_573_662)
+    '268 MB'
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) -> dict[str, str]:
+    """Try the mirrors in turn; what was last wrong with each of them."""
+    problems: dict[str, str] = {}
+    turns = deque(mirrors)
+    fruitless, furthest = 0, 0
+    while turns and fruitless < ATTEMPTS * len(turns):
+        url = turns[0]
+        # Without a checksum nobody could tell whether the end of one mirror's file fits the beginning of another's.
+        source = "" if checksum else f".{zlib.crc32(url.encode()):08x}"
+        part = path.with_name(f"{path.name}{source}.part")
         try:
-            _continue(url, part)
-        except urllib.error.HTTPError as error:
-            problem = error
-            if error.code < 500:  # asking again will not help
-                break
-        except (OSError, http.client.HTTPException) as error:
-            problem = error
-        else:
-            if md5 is None or _md5(part) == md5:
+            resumed = _continue(url, part, trust_part=checksum is not None)
+            if not (wrong := _wrong(part, checksum)):
                 os.replace(part, path)
-                return path
-            problem = ValueError(f"the downloaded file has MD5 {_md5(part)}, expected {md5}")
+                for rest in path.parent.glob(f"{glob.escape(path.name)}.*part"):  # what other mirrors had begun
+                    rest.unlink(missing_ok=True)
+                return {}
             part.unlink()
-    expected = f" (MD5 {md5})" if md5 else ""
-    raise DownloadError(
-        f"Could not download {url}: {problem}. To do it by hand, put the file{expected} at {path} and run again."
-    )
+            raise OSError(wrong) if resumed else _Refused(wrong)
+        except urllib.error.HTTPError as error:
+            problems[url] = str(error)
+            refused = error.code < 500 and error.code not in TRANSIENT
+        except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+                raise DownloadError(
+                    f"{part}: cannot be written ({error}). Set UNKNOT_CACHE to move the cache."
+                ) from error
+            problems[url] = " ".join(str(error).split()) or type(error).__name__
+            refused = isinstance(error, _Refused)
+        if refused:
+            turns.popleft()
+            continue
+        have = part.stat().st_size if part.exists() else 0
+        if have >= furthest + CHUNK:  # worth going on here and now
+            fruitless, furthest = 0, have
+            continue
+        fruitless += 1
+        turns.rotate(-1)
+        if fruitless % len(turns) == 0 and fruitless < ATTEMPTS * len(turns):
+            time.sleep(PAUSE * 2 ** (fruitless // len(turns) - 1))
+    return problems
 
 
-def _continue(url: str, part: Path) -> None:
+def _continue(url: str, part: Path, trust_part: bool) -> bool:
+    """Bring ``part`` to the announced length, and say whether there was something to go on from."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "unknot", "Accept-Encoding": "identity"})
     if have:
@@ -58,34 +193,67 @@ def _continue(url: str, part: Path) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # the part is not a beginning of what is served now: start over
-            part.unlink(missing_ok=True)
-            raise OSError("the partial file did not fit what the server offers") from error
-        raise
+        if error.code != 416 or not have:
+            raise
+        if trust_part and error.headers.get("Content-Range", "").replace(" ", "") == f"bytes*/{have}":
+            return True  # nothing was missing but the check
+        part.unlink()  # not a beginning of what is served now: start over
+        raise OSError("the partial file did not fit what the server offers") from error
     with response:
+        if response.headers.get_content_type() == "text/html":
+            raise _Refused("the server sent a web page instead of the file")
         resumed = response.status == 206
-        if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            part.unlink(missing_ok=True)
-            raise OSError("the server sent another range than it was asked for")
-        have = have if resumed else 0
-        length = response.headers["Content-Length"]
-        total = have + int(length) if length else None
+        if resumed:
+            sent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+            if not sent or int(sent[1]) != have:
+                part.unlink(missing_ok=True)
+                raise OSError("the server sent another range than it was asked for")
+            total: int | None = int(sent[2])
+        else:
+            have = 0
+            length = response.headers["Content-Length"]
+            total = int(length) if length else None
+        if total is None and not trust_part and not response.chunked:
+            raise _Refused("the server does not say how long the file is, and no checksum is known")
+        if total is not None and total - have > shutil.disk_usage(part.parent).free:
+            raise OSError(errno.ENOSPC, f"{human_size(total - have)} needed, {_free(part.parent)} free")
         with (
             part.open("ab" if resumed else "wb") as file,
             tqdm(
-                desc=f"downloading {part.stem}", total=total, initial=have, unit="B", unit_scale=True, disable=None
+                desc=f"downloading {part.name.partition('.part')[0]}",
+                total=total,
+                initial=have,
+                unit="B",
+                unit_scale=True,
+                disable=None,
+                leave=False,
             ) as bar,
         ):
-            while chunk := response.read(CHUNK):
+            # read1 gives what is there: a read that waits for a whole chunk would lose it when the server stalls.
+            while chunk := response.read1(CHUNK):
                 file.write(chunk)
                 bar.update(len(chunk))
     if total is not None and part.stat().st_size != total:
         raise OSError(f"the connection closed after {part.stat().st_size} of {total} bytes")
+    return resumed
 
 
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
+def _free(folder: Path) -> str:
+    return human_size(shutil.disk_usage(folder).free)
+
+
+def _wrong(path: Path, checksum: tuple[str, str] | None) -> str | None:
+    """What is wrong with a file, if anything."""
+    if checksum is None:
+        return None
+    kind, expected = checksum
+    digest = hashlib.new(kind, usedforsecurity=False)
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
-    return digest.hexdigest()
+    found = digest.hexdigest()
+    return None if found == expected else f"it has {_label(kind)} {found}, expected {expected}"
+
+
+def _label(kind: str) -> str:
+    return {"md5": "MD5", "sha256": "SHA-256"}[kind]

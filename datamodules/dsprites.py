@@ -4,42 +4,45 @@ The grid (3 shapes x 6 scales x 40 orientations x 32 x 32 positions, 737,280 ima
 one bit per pixel and memory-mapped, so that it is made once and all processes share it.
 """
 
-import hashlib
-import math
-import os
 import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from unknot._files import cache_dir, replacing
-from unknot.datamodules.download import fetch
-from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot._files import cache_dir
+from unknot.datamodules.download import RemoteFile
+from unknot.datamodules.factors import FactorSpace
+from unknot.datamodules.grid import Bytes, GridDataset, fingerprint, read_npy
 
 Floats = npt.NDArray[np.float64]
-Bytes = npt.NDArray[np.uint8]
 
 SPACE = FactorSpace(names=("shape", "scale", "orientation", "pos_x", "pos_y"), sizes=(3, 6, 40, 32, 32))
 SIDE = 64
 IMAGE_BYTES = SIDE * SIDE // 8
-CHUNK = 32 * 32  # images: one turned sprite at all positions
-
-ORIGINAL_URL = (
-    "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
+ORIGINAL = RemoteFile(
+    name="dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
+    urls=(
+        "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
+    ),
+    size=26_700_000,
+    md5="7da33b31b13a06f4b04a70402ce90c2e",
 )
-ORIGINAL_MD5 = "7da33b31b13a06f4b04a70402ce90c2e"
-SCREAM_URL = "https://upload.wikimedia.org/wikipedia/commons/f/f4/The_Scream.jpg"
+SCREAM = RemoteFile(
+    name="scream.jpg",
+    urls=(
+        "https://raw.githubusercontent.com/pjreddie/darknet/f6afaabcdf85f77e7aff2ec55c020c0e297c77f9/data/scream.jpg",
+    ),
+    size=174_515,
+    sha256="dcab7bae866fbb396e01ab27a9c8d2d40b3e80911dafb05a5fa18d1bac6b8d17",
+)
 
 
-class DSprites(GroundTruthDataset):
+class DSprites(GridDataset):
     """dSprites: white sprites on black, five factors, binary images ``[1, 64, 64]``.
 
     Args:
@@ -55,75 +58,56 @@ class DSprites(GroundTruthDataset):
     """
 
     name = "dsprites"
-    licence = "drawn here; original Apache-2.0"
+    title = "dSprites"
+    licence = "Apache-2.0"
     factor_space = SPACE
     image_shape = (1, SIDE, SIDE)
+    files = (ORIGINAL,)
+    check_pixels = True
+    instead = "source='download', or no source at all to draw the images"
 
-    def __init__(self, source: str | Path | None = None) -> None:
-        self.source = None if source is None else str(source)
-        self._images: Bytes | None = None
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the file in the cache: one bit per pixel."""
+        return (self.factor_space.size, IMAGE_BYTES)
+
+    @property
+    def download_size(self) -> int:
+        """Nothing, unless asked to."""
+        return 0 if self.source is None else super().download_size
+
+    def read(self, paths: list[Path]) -> Iterator[Bytes]:
+        """Rows of the original file."""
+        return read_original(paths[0], self.factor_space)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images for factors ``[N, 5]``: float32 ``[N, C, 64, 64]`` in [0, 1]."""
         return self._sprites(factors)
 
-    def prepare(self) -> None:
-        """Draw, or convert the original file, unless a sound copy is in the cache."""
-        if self._images is None:
-            self._images = self._open()
-
-    def is_prepared(self) -> bool:
-        """Whether the cache holds a file for this source."""
-        return self._images is not None or (self.source != "download" and self._cache_path().exists())
-
     def _sprites(self, factors: Tensor) -> Tensor:
-        self.prepare()
-        assert self._images is not None
-        packed = self._images[self.factor_space.index(factors).numpy()]
+        packed = self._rows(self.factor_space.index(factors))
         pixels = np.unpackbits(packed, axis=-1).reshape(-1, 1, SIDE, SIDE)
         # NumPy's conversion runs in this thread: torch's would wake threads that cost more than they bring here.
         return torch.from_numpy(pixels.astype(np.float32))
 
-    def _open(self) -> Bytes:
-        path = self._cache_path()
-        images = _map_cache(path, self.factor_space.size)
-        if images is None:
-            chunks = draw_grid() if self.source is None else read_original(Path(self._original()), self.factor_space)
-            desc = "drawing dSprites" if self.source is None else f"converting {Path(self._original()).name}"
-            total = math.ceil(self.factor_space.size / CHUNK)
-            _write_cache(path, tqdm(chunks, desc=desc, total=total, unit="chunk", disable=None, leave=False))
-            images = _map_cache(path, self.factor_space.size)
-            if images is None:
-                raise OSError(f"{path} cannot be read back after writing it; is the disk full or failing?")
-        return images
+    def _chunks(self) -> Iterator[Bytes]:
+        return draw_grid() if self.source is None else super()._chunks()
+
+    def _with_progress(self, doing: str = "converting") -> Iterator[Bytes]:
+        return super()._with_progress("drawing" if self.source is None else doing)
 
     def _cache_path(self) -> Path:
         if self.source is None:
-            return cache_dir() / "dsprites-drawn-1.bits"
-        path = Path(self._original())
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file. Give the path of the original dSprites .npz, source='download', "
-                "or no source at all to draw the images."
-            )
-        stat = path.stat()
-        key = hashlib.sha256(f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()).hexdigest()[:16]
-        return cache_dir() / f"dsprites-original-{key}.bits"
-
-    def _original(self) -> str:
-        if self.source != "download":
-            return str(self.source)
-        name = ORIGINAL_URL.rpartition("/")[2]
-        return str(fetch(ORIGINAL_URL, cache_dir() / "downloads" / name, md5=ORIGINAL_MD5))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_images": None}  # worker processes map the file again instead of copying it
+            return cache_dir() / "dsprites-drawn.npy"
+        key = "download" if self.source == "download" else fingerprint(self._given())
+        return cache_dir() / f"dsprites-original-{key}.npy"
 
 
 class ColorDSprites(DSprites):
     """Color-dSprites: each channel of the sprite is scaled by its own U(0.5, 1), drawn anew for every image."""
 
     name = "color_dsprites"
+    stochastic = True
     image_shape = (3, SIDE, SIDE)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -136,6 +120,7 @@ class NoisyDSprites(DSprites):
     """Noisy-dSprites: white sprites on a background of uniform noise, drawn anew for every image."""
 
     name = "noisy_dsprites"
+    stochastic = True
     image_shape = (3, SIDE, SIDE)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -150,10 +135,12 @@ class ScreamDSprites(DSprites):
     Args:
         source: as for :class:`DSprites`.
         scream: path of a picture of the painting; ``None`` downloads one (it is in the public domain, but not
-            shipped). As in the reference implementation it is first shrunk to fit 350 x 274.
+            shipped). As in the reference implementation it is first shrunk to fit 350 x 274. The reference downloads
+            another photograph, whose address does not promise the same file to everybody; give its path to use it.
     """
 
     name = "scream_dsprites"
+    stochastic = True
     image_shape = (3, SIDE, SIDE)
 
     def __init__(self, source: str | Path | None = None, scream: str | Path | None = None) -> None:
@@ -164,16 +151,17 @@ class ScreamDSprites(DSprites):
     def prepare(self) -> None:
         """Prepare the sprites and the painting."""
         if self._painting is None:
-            path = cache_dir() / "downloads" / "The_Scream.jpg" if self.scream is None else Path(self.scream)
-            if self.scream is None:
-                fetch(SCREAM_URL, path)
-            self._painting = _read_painting(path)
+            self._painting = _read_painting(SCREAM.fetch() if self.scream is None else Path(self.scream))
         super().prepare()
+
+    @property
+    def download_size(self) -> int:
+        """The painting, unless it is given."""
+        return super().download_size + (SCREAM.size if self.scream is None else 0)
 
     def is_prepared(self) -> bool:
         """Whether the sprites are in the cache and the painting is at hand."""
-        painting = self.scream or cache_dir() / "downloads" / "The_Scream.jpg"
-        return super().is_prepared() and Path(painting).exists()
+        return super().is_prepared() and Path(self.scream or SCREAM.path).exists()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
@@ -254,7 +242,7 @@ def _draw_everywhere(outline: Floats, scale: float, angle: float) -> Bytes:
     first = np.flatnonzero(np.diff(line, prepend=-1))
     words = np.zeros((32, 32 * SIDE), dtype=">u8")
     words[:, line[first]] = np.bitwise_xor.reduceat(flips, first, axis=1)
-    return words.view(np.uint8).reshape(CHUNK, IMAGE_BYTES)
+    return words.view(np.uint8).reshape(-1, IMAGE_BYTES)
 
 
 def _subpixels(coordinates: Floats) -> npt.NDArray[np.int64]:
@@ -277,56 +265,11 @@ def read_original(path: Path, space: FactorSpace = SPACE) -> Iterator[Bytes]:
             if classes.shape[0] != space.size or not np.array_equal(classes[:, -space.num_factors :], grid):
                 raise ValueError(f"its {len(classes)} rows are not the whole grid of {space.size} in order")
             with archive.open("imgs.npy") as file:
-                yield from _read_images(file, space.size)
+                for pixels in read_npy(file, space.size, (SIDE, SIDE)):
+                    yield np.packbits(pixels.reshape(len(pixels), SIDE * SIDE), axis=-1)
     except Exception as error:  # a damaged file makes zipfile, zlib and numpy raise almost anything
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: not a whole original dSprites file ({reason}). Download it again from {ORIGINAL_URL}, "
+            f"{path}: not a whole original dSprites file ({reason}). Download it again from {ORIGINAL.urls[0]}, "
             "or leave out `source` to draw the images."
         ) from error
-
-
-def _read_images(file: IO[bytes], count: int) -> Iterator[Bytes]:
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("unknown .npy version")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    if shape != (count, SIDE, SIDE) or fortran or dtype != np.uint8:
-        raise ValueError(f"imgs is {dtype} {shape}, expected uint8 {(count, SIDE, SIDE)}")
-    for start in range(0, count, CHUNK):
-        wanted = min(CHUNK, count - start)
-        pixels = np.frombuffer(file.read(wanted * SIDE * SIDE), dtype=np.uint8)
-        if len(pixels) != wanted * SIDE * SIDE:
-            raise ValueError("imgs ends early")
-        yield np.packbits(pixels.reshape(wanted, SIDE * SIDE), axis=-1)
-    if file.read(1):  # only reading up to the end makes zipfile compare the checksum
-        raise ValueError("imgs is longer than it says")
-
-
-# The cache: all images, then a CRC-32 of them in four bytes.
-
-
-def _write_cache(path: Path, chunks: Iterable[Bytes]) -> None:
-    crc = 0
-    with replacing(path) as beside, beside.open("wb") as file:
-        for chunk in chunks:
-            file.write(chunk.data)
-            crc = zlib.crc32(chunk.data, crc)
-        file.write(crc.to_bytes(4, "big"))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _map_cache(path: Path, count: int) -> Bytes | None:
-    """Map the cached images ``[count, 512]``, or ``None`` where the file is missing or damaged."""
-    size = count * IMAGE_BYTES
-    if not path.exists() or path.stat().st_size != size + 4:
-        return None
-    # Read through a small buffer: checking by way of the mapping would make all of it resident.
-    crc, left = 0, size
-    with path.open("rb") as file:
-        while left and (chunk := file.read(min(1 << 22, left))):
-            crc = zlib.crc32(chunk, crc)
-            left -= len(chunk)
-        if file.read() != crc.to_bytes(4, "big"):
-            return None
-    return np.asarray(np.memmap(path, dtype=np.uint8, mode="r", shape=(count, IMAGE_BYTES)))

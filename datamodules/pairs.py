@@ -219,7 +219,7 @@ def _videos(frames: object, image_size: tuple[int, int], grayscale: bool) -> lis
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder. Give a folder of images, or of folders of images.")
         parts = [part for part in folder.iterdir() if part.is_dir() and not part.name.startswith(".")]
-        sources: list[object] = [folder] if _images_in(folder) or not parts else [*sorted(parts, key=_natural)]
+        sources: list[object] = [folder] if _images_in(folder) or not parts else [*sorted(parts, key=natural_order)]
     else:
         sources = list(frames) if isinstance(frames, list | tuple) else [frames]
     if not sources:
@@ -227,7 +227,7 @@ def _videos(frames: object, image_size: tuple[int, int], grayscale: bool) -> lis
     videos = [
         (str(source), _read_folder(Path(source), image_size, grayscale))
         if isinstance(source, str | Path)
-        else (f"Video {number}", _as_frames(source, f"Video {number}"))
+        else (f"Video {number}", as_frames(source, f"Video {number}"))
         for number, source in enumerate(sources)
     ]
     name, first = videos[0]
@@ -240,7 +240,7 @@ def _videos(frames: object, image_size: tuple[int, int], grayscale: bool) -> lis
     return videos
 
 
-def _as_frames(video: object, name: str) -> Tensor:
+def as_frames(video: object, name: str) -> Tensor:
     """Frames as ``[T, C, H, W]``, uint8 or float32 in [0, 1]."""
     wanted = "expected [T, C, H, W] or [T, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
     try:
@@ -264,7 +264,7 @@ def _as_frames(video: object, name: str) -> Tensor:
 def _images_in(folder: Path) -> list[Path]:
     """The images of a folder in the order of their names."""
     paths = (path for path in folder.iterdir() if path.suffix.lower() in IMG_EXTENSIONS)
-    return sorted((path for path in paths if not path.name.startswith(".")), key=_natural)
+    return sorted((path for path in paths if not path.name.startswith(".")), key=natural_order)
 
 
 def _read_folder(folder: Path, image_size: tuple[int, int], grayscale: bool) -> Tensor:
@@ -285,6 +285,6 @@ def _read_folder(folder: Path, image_size: tuple[int, int], grayscale: bool) -> 
     return torch.from_numpy(frames)
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def natural_order(path: Path) -> list[tuple[int, str]]:
     """A sort key by which frame2 comes before frame10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

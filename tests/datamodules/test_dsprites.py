@@ -1,9 +1,16 @@
+import hashlib
 import io
 import itertools
 import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +139,18 @@ def no_drawing() -> Iterator[npt.NDArray[np.uint8]]:
     raise AssertionError("the grid was drawn again")
 
 
+def entries(folder: Path) -> list[Path]:
+    """Files of a cache, without locks."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
 def small_images() -> Tensor:
     return SmallDSprites().observe(SMALL_SPACE.factors(torch.arange(SMALL_SPACE.size)))
 
 
 def test_whole_grid_is_drawn_once(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dsprites, "draw_grid", no_drawing)
-    (file,) = drawn.iterdir()
+    (file,) = entries(drawn)
     assert file.stat().st_size < 380e6
     before = file.stat().st_mtime_ns
     for dataset in (DSprites(), ColorDSprites(), NoisyDSprites()):
@@ -153,7 +165,7 @@ def test_cache_is_made_on_first_use_and_shared(empty_cache: Path, draws: list[st
     assert SmallDSprites().is_prepared()
     assert torch.equal(small_images(), first)
     assert draws == ["drawn"]
-    assert len(list(empty_cache.iterdir())) == 1
+    assert len(entries(empty_cache)) == 1
     assert first.sum(dim=(1, 2, 3)).min() > 0
 
 
@@ -179,13 +191,13 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_damaged_cache_is_drawn_again(empty_cache: Path, draws: list[str], damage: Damage) -> None:
     good = small_images()
-    (file,) = empty_cache.iterdir()
+    (file,) = entries(empty_cache)
     content = file.read_bytes()
     damage(file)
     assert file.read_bytes() != content
     assert torch.equal(small_images(), good)
     assert draws == ["drawn", "drawn"]
-    assert list(empty_cache.iterdir()) == [file]
+    assert entries(empty_cache) == [file]
     assert file.read_bytes() == content
 
 
@@ -201,20 +213,60 @@ def test_failed_drawing_leaves_nothing_behind(
     dataset = SmallDSprites()
     with pytest.raises(failure):
         dataset.prepare()
-    assert list(empty_cache.iterdir()) == []
+    assert entries(empty_cache) == []
     assert not dataset.is_prepared()
 
 
-def test_a_cache_that_was_not_written_is_an_error(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawing_that_ends_early_is_an_error(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dsprites, "draw_grid", lambda: iter([np.zeros((10, 512), dtype=np.uint8)]))
-    with pytest.raises(OSError, match="cannot be read back"):
+    with pytest.raises(ValueError, match="10 images instead of 1024"):
         SmallDSprites().prepare()
+    assert entries(empty_cache) == []
+
+
+DRAW = """
+from unknot.datamodules import DSprites
+DSprites().prepare()
+"""
+
+
+def test_a_killed_drawing_is_cleared_away_by_the_next(empty_cache: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", DRAW])
+    while not (parts := list(empty_cache.glob(".*.part"))) or parts[0].stat().st_size < 1_000_000:
+        time.sleep(0.005)
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert entries(empty_cache) == parts
+    assert not DSprites().is_prepared()
+    DSprites().prepare()
+    assert [path.name for path in entries(empty_cache)] == ["dsprites-drawn.npy"]
+
+
+def test_of_two_that_start_together_one_draws(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing, calls = threading.Event(), []
+
+    def draw_slowly() -> Iterator[npt.NDArray[np.uint8]]:
+        calls.append("drawn")
+        drawing.set()
+        time.sleep(0.3)
+        yield from itertools.islice(draw_grid(), 1)
+
+    monkeypatch.setattr(dsprites, "draw_grid", draw_slowly)
+    first, second = SmallDSprites(), SmallDSprites()
+    thread = threading.Thread(target=first.prepare)
+    thread.start()
+    drawing.wait()
+    second.prepare()
+    thread.join()
+    assert calls == ["drawn"]
+    assert torch.equal(first[5][0], second[5][0])
 
 
 def test_opened_images_survive_a_replaced_cache(empty_cache: Path, draws: list[str]) -> None:
     dataset = SmallDSprites()
     before = dataset.observe(torch.tensor([[0, 0, 0, 5, 9]]))
-    (file,) = empty_cache.iterdir()
+    (file,) = entries(empty_cache)
     with replacing(file) as beside:
         beside.write_bytes(b"short")
     assert torch.equal(dataset.observe(torch.tensor([[0, 0, 0, 5, 9]])), before)
@@ -302,25 +354,28 @@ def test_drawn_and_original_have_the_same_factors(tmp_path: Path) -> None:
     )
 
 
-def test_download_asks_for_the_published_file(
-    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "dsprites.npz"
+def test_the_original_can_be_downloaded(mirror: Path, empty_cache: Path) -> None:
+    path = mirror / "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
     arrays = published(TINY_SPACE)
     np.savez_compressed(path, **arrays)
-    asked = []
 
-    def fetch(url: str, target: Path, md5: str) -> Path:
-        asked.append((url.rpartition("/")[2], target.name, target.is_relative_to(empty_cache), md5))
-        return path
+    class Downloaded(OriginalTiny):
+        files = (replace(dsprites.ORIGINAL, md5=hashlib.md5(path.read_bytes()).hexdigest()),)
 
-    monkeypatch.setattr(dsprites, "fetch", fetch)
-    dataset = OriginalTiny(source="download")
+    dataset = Downloaded(source="download")
     assert not dataset.is_prepared()
-    assert asked == []
     assert np.array_equal(dataset[5][0][0], arrays["imgs"][5])
-    name = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
-    assert set(asked) == {(name, name, True, "7da33b31b13a06f4b04a70402ce90c2e")}
+    assert (empty_cache / "downloads" / path.name).exists()
+    assert Downloaded(source="download").is_prepared()
+    assert not Downloaded().is_prepared()
+    path.unlink()
+    assert np.array_equal(Downloaded(source="download")[3][0][0], arrays["imgs"][3])
+
+
+def test_only_the_published_original_is_accepted(mirror: Path) -> None:
+    np.savez_compressed(mirror / dsprites.ORIGINAL.name, **published(TINY_SPACE))
+    with pytest.raises(OSError, match="expected 7da33b31b13a06f4b04a70402ce90c2e"):
+        OriginalTiny(source="download").prepare()
 
 
 def changed(**changes: npt.NDArray[Any]) -> Writer:
@@ -396,11 +451,12 @@ def test_broken_originals_explained(tmp_path: Path, empty_cache: Path, write: Wr
     assert "Download it again from https://" in message
     assert "or leave out `source` to draw" in message
     assert "\n" not in message
-    assert not empty_cache.exists() or list(empty_cache.iterdir()) == []
+    assert not empty_cache.exists() or entries(empty_cache) == []
 
 
 def test_a_missing_original_file_is_explained(tmp_path: Path, empty_cache: Path) -> None:
     path = tmp_path / "nowhere.npz"
+    assert not DSprites(source=path).is_prepared()
     with pytest.raises(FileNotFoundError) as caught:
         DSprites(source=path).prepare()
     message = str(caught.value)
@@ -602,19 +658,22 @@ class SmallScream(ScreamDSprites):
 
 
 def test_the_painting_is_downloaded_when_none_is_given(
-    empty_cache: Path, colourful: Path, draws: list[str], monkeypatch: pytest.MonkeyPatch
+    mirror: Path, colourful: Path, draws: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def fetch(url: str, path: Path) -> Path:
-        asked.append((url.rpartition("/")[2], path.is_relative_to(empty_cache)))
-        path.parent.mkdir(parents=True)
-        path.write_bytes(colourful.read_bytes())
-        return path
-
-    monkeypatch.setattr(dsprites, "fetch", fetch)
+    (mirror / "scream.jpg").write_bytes(colourful.read_bytes())
+    assert SmallScream().download_size == 174_515
+    with pytest.raises(OSError, match="expected dcab7bae866fbb396e01ab27a9c8d2d40b3e80911dafb05a5fa18d1bac6b8d17"):
+        SmallScream().prepare()
+    known = hashlib.sha256(colourful.read_bytes()).hexdigest()
+    monkeypatch.setattr(dsprites, "SCREAM", replace(dsprites.SCREAM, sha256=known))
     dataset = SmallScream()
     assert not dataset.is_prepared()
     assert dataset[0][0].shape == (3, 64, 64)
-    assert asked == [("The_Scream.jpg", True)]
     assert SmallScream().is_prepared()
+
+
+def test_the_painting_to_download_is_the_shared_one(shared_data: Path) -> None:
+    painting = shared_data / "scream" / "scream.jpg"
+    if not painting.exists():
+        pytest.skip("no painting in the shared data")
+    assert hashlib.sha256(painting.read_bytes()).hexdigest() == dsprites.SCREAM.sha256

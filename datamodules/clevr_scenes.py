@@ -1,0 +1,479 @@
+"""ClevrScenes: scenes in the manner of CLEVR, sampled by its rules and drawn by ray-casting instead of downloaded."""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unknot._files import cache_dir
+from unknot._seeding import derive_seed
+from unknot.datamodules.clevr import (
+    CAMERA,
+    COLORS,
+    FRAME,
+    LAMPS,
+    MATERIALS,
+    RADII,
+    SHAPES,
+    SIZES,
+    TARGET_SIZE,
+    Records,
+    SceneDataset,
+    Scenes,
+    SetBatch,
+    at_least,
+    height_and_width,
+    open_records,
+    two_numbers,
+)
+from unknot.datamodules.raycast import Hits, Kind, Solids, cast, cast_outlines, normals, points, rays
+
+# Sampling: the rules of CLEVR's generator.
+
+MIN_GAP = 0.25  # between the discs on which two objects stand
+MARGIN = 0.4  # by which one object is at least to the left or right of another, and in front or behind
+DIRECTIONS = ((0.6563112735748291, 0.7544902563095093), (0.754490315914154, -0.6563112735748291))  # right, front
+TRIES = 50  # to place an object, before the scene is begun anew
+MAX_ROUNDS = 1000  # of beginning scenes anew
+CAMERA_JITTER, LAMP_JITTER = 0.5, 1.0
+MIN_VISIBLE = 200 / (320 * 480)  # part of the frame: 200 pixels in an original image
+
+
+def sample_scenes(
+    n: int,
+    generator: torch.Generator | None = None,
+    min_objects: int = 3,
+    max_objects: int = 10,
+    image_size: int | tuple[int, int] = 128,
+    min_visible: float = MIN_VISIBLE,
+) -> Scenes:
+    """Draw ``n`` layouts as CLEVR's generator does.
+
+    The number of objects is uniform, as are the attributes of each and its place on the square (-3, 3)². Objects keep
+    a gap of 0.25 and differ by 0.4 to the right and to the front. A scene where 50 tries do not find room for an
+    object, or where the drawn image would show less of an object than ``min_visible``, is begun anew with the same
+    number of objects.
+
+    Args:
+        n: how many.
+        generator: of all randomness.
+        min_objects: fewest objects.
+        max_objects: most objects, and the number of rows.
+        image_size: (height, width), or one number for both, at which visible pixels are counted.
+        min_visible: part of all pixels that every object must show; at least one pixel in any case.
+
+    >>> scenes = sample_scenes(4, torch.Generator().manual_seed(0))
+    >>> scenes.coords.shape, scenes.real.sum(1)
+    (torch.Size([4, 10, 3]), tensor([ 7, 10,  8,  3]))
+    """
+
+    def uniform(*shape: int) -> Tensor:
+        return 2 * torch.rand(*shape, generator=generator) - 1
+
+    at_least(1, "n", n)
+    at_least(at_least(1, "min_objects", min_objects), "max_objects", max_objects)
+    pixels = math.prod(height_and_width(image_size))
+    count = torch.randint(min_objects, max_objects + 1, (n,), generator=generator)
+    camera = torch.tensor(CAMERA) + CAMERA_JITTER * uniform(n, 3)
+    lamps = torch.tensor(LAMPS) + LAMP_JITTER * uniform(n, 3, 3)
+    fewest = max(1, math.ceil(min_visible * pixels))
+
+    done = torch.zeros(n, dtype=torch.bool)
+    parts: list[Scenes] = []
+    numbers: list[Tensor] = []
+    for rounds in itertools.count():
+        left = torch.nonzero(~done)[:, 0]
+        if not len(left):
+            break
+        if rounds == MAX_ROUNDS:
+            raise ValueError(
+                f"{len(left)} of {n} scenes found no room for {min_objects} to {max_objects} objects of which every "
+                f"one shows {fewest} pixels of {pixels}; lower max_objects or min_visible."
+            )
+        # Ten objects rarely find room, so the fewer scenes are left, the more attempts each gets at once.
+        attempts = left.repeat_interleave(math.ceil(n / len(left)))
+        size = torch.randint(len(SIZES), (len(attempts), max_objects), generator=generator)
+        coords, fits = _place(torch.tensor(RADII)[size], count[attempts], generator)
+        fitting = torch.nonzero(fits)[:, 0]
+        number = attempts[fitting]
+        first = torch.diff(number, prepend=torch.tensor([-1])) > 0
+        fitting, number = fitting[first], number[first]
+        shape = (len(number), max_objects)
+        scenes = Scenes(
+            coords[fitting],
+            size[fitting],
+            material=torch.randint(len(MATERIALS), shape, generator=generator),
+            shape=torch.randint(len(SHAPES), shape, generator=generator),
+            color=torch.randint(len(COLORS), shape, generator=generator),
+            rotation=180 + 180 * uniform(*shape),
+            real=torch.arange(max_objects) < count[number, None],
+            camera=camera[number],
+            lamps=lamps[number],
+        )
+        visible = visible_pixels(draw_masks(scenes, image_size), max_objects)
+        good = ((visible >= fewest) | ~scenes.real).all(1)
+        done[number[good]] = True
+        parts.append(scenes[good])
+        numbers.append(number[good])
+    return Scenes.cat(parts)[torch.cat(numbers).argsort()]
+
+
+def _place(radius: Tensor, count: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """Centres ``[K, M, 3]`` of objects of ``radius`` ``[K, M]``, and whether the first ``count`` ``[K]`` found room."""
+    k, m = radius.shape
+    (right_x, right_y), (front_x, front_y) = DIRECTIONS
+    places = torch.zeros(2, k, m)
+    fits = torch.ones(k, dtype=torch.bool)
+    for i in range(m):
+        rows = torch.nonzero(fits & (count > i))[:, 0]
+        tries = 6 * torch.rand(2, len(rows), TRIES, generator=generator) - 3
+        x, y = tries[..., None] - places[:, rows, None, :i]  # each [rows, tries, earlier objects]
+        reach = MIN_GAP + radius[rows, i, None] + radius[rows, :i]
+        good = (x * x + y * y >= reach.square()[:, None]) & ((right_x * x + right_y * y).abs() >= MARGIN)
+        good = (good & ((front_x * x + front_y * y).abs() >= MARGIN)).all(-1)
+        first = good.int().argmax(1)
+        places[:, rows, i] = tries[:, torch.arange(len(rows)), first]
+        fits[rows] = good.any(1)
+    return torch.stack([*places, radius], dim=-1), fits
+
+
+def visible_pixels(masks: Tensor, max_objects: int) -> Tensor:
+    """How many pixels of masks ``[B, H, W]`` show each object: int64 ``[B, max_objects]``."""
+    flat = masks.flatten(1).long() + (max_objects + 1) * torch.arange(len(masks))[:, None]
+    return flat.flatten().bincount(minlength=len(masks) * (max_objects + 1)).view(-1, max_objects + 1)[:, 1:]
+
+
+# Drawing. Light is linear until it is stored. Lamps and ground were fitted by least squares to the median of 90
+# original images, in which there are no objects, the materials to the pixels of the objects. Shadows were set by eye,
+# and so was the gloss of metal: the unknown jitter of the lamps smears it in a fit.
+
+ALBEDO = {  # as CLEVR gives them to its materials, times 255
+    "gray": (87, 87, 87),
+    "blue": (42, 75, 215),
+    "brown": (129, 74, 25),
+    "yellow": (255, 238, 51),
+    "red": (173, 35, 35),
+    "green": (29, 105, 20),
+    "purple": (129, 38, 192),
+    "cyan": (41, 208, 208),
+}
+LAMP_POWER = (5.52, 0.93, 1.09)  # of key, fill and back lamp, as the ground reflects it
+AMBIENT = 0.137
+GROUND_TINT = (1.006, 1.0, 0.993)  # of stored values
+SHADOW_BLUR = (1.0, 1.0, 1.0, 1.4)  # in radii; of key, fill and back lamp and of the sky
+SHADOW_STRENGTH = (1.5, 1.5, 1.5, 0.5)
+
+# What rubber and metal reflect, relative to the ground. Key, fill and back lamp:
+DIFFUSE = ((1.5, 1.6, 3.0), (0.0, 0.47, 1.63))
+GLOSS = ((0.15, 0.1, 0.35), (13.0, 10.0, 22.0))
+# Light from above, from below and from all around; the mirrored ground:
+SURROUNDINGS = ((0.0, 0.042, 0.124), (0.06, 0.0, 0.0))
+MIRROR = (0.0, 0.81)
+BEVEL = 0.16
+CHUNK_PIXELS = 1 << 18  # per call, so that intermediate results stay in the processor's caches
+
+
+def draw_scenes(
+    scenes: Scenes, image_size: int | tuple[int, int] = 128, samples: int = 2, frame: tuple[int, int] = FRAME
+) -> tuple[Tensor, Tensor]:
+    """Draw given layouts: images uint8 ``[B, 3, H, W]``, and masks uint8 ``[B, H, W]``.
+
+    A mask holds 0 where the ray through the centre of a pixel meets the ground, and i + 1 where it meets the object of
+    row i. The same layout always gives the same pixels.
+
+    Args:
+        scenes: what to draw.
+        image_size: (height, width), or one number for both.
+        samples: rays per pixel along each side, for smooth outlines; 1 is fastest.
+        frame: height and width of the frame that the camera sees; it is squeezed to ``image_size`` as CLEVR's images
+            are.
+
+    >>> scenes = sample_scenes(2, torch.Generator().manual_seed(0))
+    >>> images, masks = draw_scenes(scenes, image_size=64)
+    >>> images.shape, masks.shape
+    (torch.Size([2, 3, 64, 64]), torch.Size([2, 64, 64]))
+    """
+    size = height_and_width(image_size)
+    at_least(1, "samples", samples)
+    images = torch.empty(len(scenes), 3, *size, dtype=torch.uint8)
+    masks = torch.empty(len(scenes), *size, dtype=torch.uint8)
+    for part, out_images, out_masks in _chunks(scenes, size, images, masks):
+        camera, solids = part.view(frame), _solids(part)
+        hits = cast(camera, solids, size)
+        out_masks[:] = _masks(part, hits, size)
+        canvas = torch.zeros(len(part) * size[0] * size[1], 4)  # colour, and how much of the pixel it covers
+        canvas.index_copy_(0, hits.pixel, _shade(part, solids, hits))
+        if samples > 1:
+            edges, closer = cast_outlines(camera, solids, size, hits, samples)
+            canvas.index_fill_(0, edges, 0.0)
+            canvas.index_add_(0, closer.pixel, _shade(part, solids, closer), alpha=1 / samples**2)
+        canvas = canvas.view(-1, *size, 4).permute(0, 3, 1, 2)
+        drawn = canvas[:, :3] + (1 - canvas[:, 3:]) * _ground(part, size, frame)
+        out_images[:] = (255 * drawn + 0.5).clamp(0, 255).to(torch.uint8)
+    return images, masks
+
+
+def draw_masks(scenes: Scenes, image_size: int | tuple[int, int] = 128, frame: tuple[int, int] = FRAME) -> Tensor:
+    """Only the masks of :func:`draw_scenes`: uint8 ``[B, H, W]``."""
+    size = height_and_width(image_size)
+    masks = torch.empty(len(scenes), *size, dtype=torch.uint8)
+    for part, out in _chunks(scenes, size, masks):
+        out[:] = _masks(part, cast(part.view(frame), _solids(part), size), size)
+    return masks
+
+
+def _chunks(scenes: Scenes, size: tuple[int, int], *results: Tensor) -> Iterator[tuple[Any, ...]]:
+    """The scenes, and the rows of the results for them, in parts that the processor's caches can hold."""
+    step = max(1, CHUNK_PIXELS // (size[0] * size[1]))
+    for start in range(0, len(scenes), step):
+        part = slice(start, start + step)
+        yield scenes[part], *(result[part] for result in results)
+
+
+_KINDS = tuple({"cube": Kind.CUBE, "sphere": Kind.SPHERE, "cylinder": Kind.CYLINDER}[shape] for shape in SHAPES)
+
+
+def _solids(scenes: Scenes) -> Solids:
+    real = scenes.real
+    return Solids(
+        scene=real.nonzero()[:, 0],
+        kind=torch.tensor(_KINDS)[scenes.shape[real]],
+        centre=scenes.coords[real],
+        scale=torch.tensor(RADII)[scenes.size[real]],
+        angle=scenes.rotation[real],
+    )
+
+
+def _masks(scenes: Scenes, hits: Hits, size: tuple[int, int]) -> Tensor:
+    row = scenes.real.nonzero()[:, 1]
+    masks = torch.zeros(len(scenes) * size[0] * size[1], dtype=torch.uint8)
+    masks.scatter_(0, hits.pixel, (row + 1).to(torch.uint8).index_select(0, hits.solid))
+    return masks.view(-1, *size)
+
+
+def _srgb(light: Tensor) -> Tensor:
+    """Linear light to stored values, by way of a table."""
+    return _SRGB.index_select(0, (light.flatten() * 4095).clamp(0, 4095).to(torch.int32)).view(light.shape)
+
+
+_linear = torch.arange(4096) / 4095
+_SRGB = torch.where(_linear <= 0.0031308, 12.92 * _linear, 1.055 * _linear ** (1 / 2.4) - 0.055)
+
+
+def _lamp_light(lamps: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors from points to area lamps that face the origin, and the light that arrives from there.
+
+    ``lamps`` ``[..., 3]`` and ``points`` ``[..., 3]`` broadcast.
+    """
+    way = lamps - points
+    squared = way.square().sum(-1)
+    toward = way * squared.rsqrt()[..., None]
+    facing = (toward * torch.nn.functional.normalize(lamps, dim=-1)).sum(-1).clamp(min=0)
+    return toward, facing / squared
+
+
+def _ground(scenes: Scenes, size: tuple[int, int], frame: tuple[int, int]) -> Tensor:
+    """Stored values of the empty ground with the shadows of the objects: ``[B, 3, H, W]``."""
+    # Shadows are soft: fewer pixels will do.
+    height, width = (max(min(math.ceil(side / 2), 48), math.ceil(side / 4)) for side in size)
+    camera = scenes.view(frame)
+    direction = rays(camera, (height, width)).flatten(1, 2)
+    position = camera.position[:, None]
+    points = position - position[..., 2:] / direction[..., 2:] * direction  # [B, P, 3]
+    toward, light = _lamp_light(scenes.lamps[:, :, None], points[:, None])  # [B, 3, P, 3], [B, 3, P]
+    light = light * toward[..., 2] * torch.tensor(LAMP_POWER)[:, None]
+    light = torch.cat([light, torch.full_like(light[:, :1], AMBIENT)], dim=1)
+    gray = _srgb((light * _lit(scenes, points)).sum(1)).view(-1, 1, height, width)
+    gray = torch.nn.functional.interpolate(gray, size, mode="bilinear")
+    return gray * torch.tensor(GROUND_TINT)[:, None, None]
+
+
+def _lit(scenes: Scenes, points: Tensor) -> Tensor:
+    """Part of the light of each lamp and of the sky that reaches points on the ground ``[B, P, 3]``: ``[B, 4, P]``.
+
+    Each object is a blurred ball: light passes it by at distance d with exp(-strength * exp(-d² / blur²)). With one
+    direction to the lamp from all of the shadow, d² is a quadratic function of the place on the ground: a matrix
+    product for all.
+    """
+    b, m, _ = scenes.coords.shape
+    toward = _lamp_light(scenes.lamps[:, None], scenes.coords[:, :, None])[0]
+    toward = torch.cat([toward, torch.tensor([0.0, 0.0, 1.0]).expand(b, m, 1, 3)], dim=2)  # [B, M, 4, 3]
+    x, y, z = toward.unbind(-1)
+    cx, cy, cz = scenes.coords[:, :, None].unbind(-1)
+    # |p - c|² - ((p - c) · toward)² for p = (px, py, 0), by powers of px and py.
+    along = cx * x + cy * y + cz * z
+    constant = cx * cx + cy * cy + cz * cz - along * along
+    quadratic = torch.stack(
+        [constant, 2 * (along * x - cx), 2 * (along * y - cy), 1 - x * x, -2 * x * y, 1 - y * y], dim=-1
+    )
+    blur = torch.tensor(RADII)[scenes.size][..., None] * torch.tensor(SHADOW_BLUR)
+    px, py = points[..., 0], points[..., 1]
+    powers = torch.stack([torch.ones_like(px), px, py, px * px, px * py, py * py], dim=1)
+    exponent = (-quadratic / blur.square()[..., None]).transpose(1, 2).flatten(1, 2) @ powers  # [B, 4 M, P]
+    strength = torch.where(scenes.real[:, None], torch.tensor(SHADOW_STRENGTH)[:, None], 0.0)
+    # exp would give denormal numbers, which are slow, where there is no shadow.
+    return exponent.clamp_(min=-20).exp_().view(b, 4, m, -1).mul_(strength[..., None]).sum(2).neg_().exp_()
+
+
+def _shade(scenes: Scenes, solids: Solids, hits: Hits) -> Tensor:
+    """Stored values of what the hits see, and a 1: ``[V, 4]``.
+
+    Rubber is matte with a broad, weak, white sheen. Metal mirrors, in its own colour, the lamps, the ground and a dark
+    sky.
+    """
+    real, metal = scenes.real, MATERIALS.index("metal")
+    material = scenes.material[real]
+    albedo = torch.tensor([ALBEDO[name] for name in COLORS])[scenes.color[real]] / 255
+    lamps = scenes.lamps[solids.scene]
+    toward, light = _lamp_light(lamps, solids.centre[:, None])  # [K, 3, 3], [K, 3]
+    light = light * torch.tensor(LAMP_POWER)
+    standing = solids.centre * torch.tensor([1.0, 1.0, 0.0])
+    below, ground = _lamp_light(lamps, standing[:, None])
+    table = [
+        toward.flatten(1),
+        light * torch.tensor(DIFFUSE)[material],
+        light * torch.tensor(GLOSS)[material],
+        torch.tensor(SURROUNDINGS)[material],
+        torch.tensor(MIRROR)[material, None] * (ground * below[..., 2] * torch.tensor(LAMP_POWER)).sum(1, keepdim=True),
+        torch.tensor(MIRROR)[material, None] * AMBIENT,
+        albedo,
+        torch.where(material[:, None] == metal, 0.25 + 0.75 * albedo, 1.0),  # colour of the gloss
+        scenes.camera[solids.scene],
+        (material[:, None] == metal).float(),
+    ]
+    t = torch.cat(table, dim=1).T.contiguous().index_select(1, hits.solid)
+    toward, diffuse, gloss, surroundings = t[:9].view(3, 3, -1), t[9:12], t[12:15], t[15:18]
+    near, far, albedo, sheen, camera, is_metal = t[18], t[19], t[20:23], t[23:26], t[26:29], t[29]
+
+    normal, point = normals(hits, solids, BEVEL), points(hits, solids)
+    view = point - camera
+    view = view * _dot(view, view).rsqrt()
+    mirrored = view - 2 * _dot(view, normal) * normal
+    matte = surroundings[0] * normal[2].clamp(min=0) + surroundings[1] * (-normal[2]).clamp(min=0) + surroundings[2]
+    shine = torch.zeros_like(matte)
+    for lamp in range(3):
+        matte += diffuse[lamp] * _dot(toward[lamp], normal).clamp(min=0)
+        fourth = _dot(toward[lamp], mirrored).clamp(min=0) ** 4
+        shine += gloss[lamp] * torch.where(is_metal > 0, fourth**16, fourth)
+    # Mirrored downwards, the ground: bright below the object, fading with the way to where it is met.
+    away = point[2] / (-mirrored[2]).clamp(min=1e-3)
+    matte += (0.5 - 4 * mirrored[2]).clamp(0, 1) * (far + near / (1 + (away / 4).square()))
+    color = _srgb(albedo * matte + sheen * shine)
+    return torch.cat([color, torch.ones_like(color[:1])]).T
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Of vectors whose coordinates come first."""
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+class ClevrScenes(SceneDataset):
+    """CLEVR-like scenes with masks, drawn instead of downloaded: endless, or a fixed number of them in a file.
+
+    Layouts follow the rules of CLEVR's generator (:func:`sample_scenes`), camera, colours and targets are CLEVR's, and
+    so is, up to what a ray-caster without bounces can do, the look (:func:`draw_scenes`). They are not CLEVR's images.
+
+    Args:
+        image_size: (height, width), or one number for both. As in the reference the frame of 3:2 is squeezed to it.
+        max_objects: most objects in a scene, and rows of a target.
+        min_objects: fewest objects in a scene.
+        num_scenes: draw so many once, into a memory-mapped file in the cache; ``None`` draws new ones for every batch.
+        seed: of the scenes in the file. (Endless scenes come from the generator that :meth:`draw` is given.)
+        value_range: what black and white become; (-1, 1) in the reference.
+        samples: rays per pixel along each side where there are outlines; 1 is fastest.
+
+    >>> dataset = ClevrScenes(image_size=64, max_objects=6)
+    >>> images, targets, masks = dataset.draw(8, torch.Generator().manual_seed(0))
+    >>> images.shape, targets.shape, masks.shape
+    (torch.Size([8, 3, 64, 64]), torch.Size([8, 6, 19]), torch.Size([8, 64, 64]))
+    """
+
+    name = "clevr_scenes"
+    licence = "drawn here"
+
+    def __init__(
+        self,
+        image_size: int | tuple[int, int] = 128,
+        max_objects: int = 10,
+        min_objects: int = 3,
+        num_scenes: int | None = None,
+        seed: int = 0,
+        value_range: tuple[float, float] = (0.0, 1.0),
+        samples: int = 2,
+    ) -> None:
+        self.image_size = height_and_width(image_size)
+        self.min_objects = at_least(1, "min_objects", min_objects)
+        self.max_objects = at_least(self.min_objects, "max_objects", max_objects)
+        if self.max_objects > MOST_OBJECTS:
+            raise ValueError(f"max_objects must be at most {MOST_OBJECTS}, got {max_objects}: more find no room.")
+        self.num_scenes = None if num_scenes is None else at_least(1, "num_scenes", num_scenes)
+        self.seed = seed
+        self.value_range = two_numbers(value_range)
+        self.samples = at_least(1, "samples", samples)
+        self.endless = num_scenes is None
+        self._records: Records | None = None
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
+        """``n`` new examples."""
+        images, targets, masks = self._draw(n, generator)
+        return SetBatch(self._floats(images), targets, masks)
+
+    def batch(self, indices: Sequence[int]) -> SetBatch:
+        """The examples of these numbers, of those in the file."""
+        self.prepare()
+        assert self._records is not None
+        records = self._records[[range(len(self))[int(index)] for index in indices]]
+        image, mask, target = (torch.from_numpy(np.ascontiguousarray(records[name])) for name in _FIELDS)
+        return SetBatch(self._floats(image), target, mask)
+
+    def prepare(self) -> None:
+        """With ``num_scenes``: draw them, unless that was done before."""
+        if self.num_scenes is not None and self._records is None:
+            height, width = self.image_size
+            shapes = ((3, height, width), (height, width), (self.max_objects, TARGET_SIZE))
+            dtype = np.dtype([*zip(_FIELDS, ("u1", "u1", "<f4"), shapes, strict=True)])
+            options = [VERSION, self.min_objects, self.max_objects, self.samples, self.seed]
+            key = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:16]
+            self._records = open_records(
+                cache_dir() / f"clevr-scenes-{height}x{width}-{self.num_scenes}-{key}.npy",
+                dtype,
+                self.num_scenes,
+                lambda: self._chunks(dtype),
+                desc="drawing scenes",
+            )
+
+    def __len__(self) -> int:
+        if self.num_scenes is None:
+            raise TypeError("Endless ClevrScenes have no length and no numbers: use draw(), or give num_scenes.")
+        return self.num_scenes
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+        scenes = sample_scenes(n, generator, self.min_objects, self.max_objects, self.image_size)
+        images, masks = draw_scenes(scenes, self.image_size, self.samples)
+        return images, scenes.targets(self.max_objects), masks
+
+    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[Records]:
+        """The scenes of the file. The first ones are the same however many there are."""
+        assert self.num_scenes is not None
+        for number, start in enumerate(range(0, self.num_scenes, CHUNK_SCENES)):
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, number))
+            chunk = np.empty(CHUNK_SCENES, dtype)
+            chunk["image"], chunk["target"], chunk["mask"] = (
+                part.numpy() for part in self._draw(CHUNK_SCENES, generator)
+            )
+            yield chunk[: self.num_scenes - start]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it
+
+
+VERSION = 1  # of the drawings; files of another are drawn again
+CHUNK_SCENES = 256
+MOST_OBJECTS = 11
+_FIELDS = ("image", "mask", "target")

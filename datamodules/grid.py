@@ -1,0 +1,303 @@
+"""Data sets that hold one image for every point of a grid, converted once to a memory-mapped file.
+
+The file is a plain ``.npy`` of uint8, so that ``numpy.load(path, mmap_mode="r")`` opens it anywhere, with a short note
+and checksums after the pixels.
+"""
+
+import hashlib
+import io
+import json
+import mmap
+import os
+import shutil
+import struct
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from unknot._files import cache_dir, replacing
+from unknot.datamodules.download import RemoteFile, human_size, one_at_a_time
+from unknot.datamodules.factors import GroundTruthDataset
+
+Bytes = npt.NDArray[np.uint8]
+
+CHUNK = 1024  # images
+FOOTER = struct.Struct(">QII")  # length of the note, CRC-32 of the pixels, CRC-32 of header, note and footer so far
+
+
+SMALL = 1 << 30  # bytes of a file that may be resident as a whole, and is the faster for it
+RESIDENT = 1 << 25  # bytes of a larger one that may be
+AROUND = 1 << 21  # bytes, at most, that the kernel maps around one that is asked for
+
+
+class Grid:
+    """Rows of a memory-mapped file; reading them from a large one does not make the process grow."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], note: Any = None) -> None:
+        self._arguments = path, shape, note
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):  # do not read ahead: the next row is elsewhere
+            self._map.madvise(mmap.MADV_RANDOM)
+        header = len(_header(shape))
+        self.rows: Bytes = np.frombuffer(self._map, np.uint8, int(np.prod(shape)), header).reshape(shape)
+        self.note = note
+
+    def take(self, index: npt.NDArray[np.int64]) -> Bytes:
+        """Copies of the rows ``index``."""
+        if len(self._map) <= SMALL or not hasattr(mmap, "MADV_DONTNEED"):
+            return self.rows[index]
+        taken = np.empty((len(index), *self.rows.shape[1:]), dtype=np.uint8)
+        group = max(1, RESIDENT // (AROUND + self.rows[0].nbytes))
+        for start in range(0, len(index), group):
+            taken[start : start + group] = self.rows[index[start : start + group]]
+            # The pages stay in the system's cache; they only no longer count as this process' memory.
+            self._map.madvise(mmap.MADV_DONTNEED)
+        return taken
+
+    def __reduce__(self) -> tuple[type["Grid"], tuple[Any, ...]]:
+        return Grid, self._arguments  # worker processes map the file again instead of copying it
+
+
+def write_grid(path: Path, shape: tuple[int, ...], chunks: Iterable[Bytes], note: Any = None) -> None:
+    """Write rows of uint8, given in chunks ``[n, ...]``, to a file that appears only when it is whole.
+
+    ``note`` is anything JSON can hold; it is written last, so that the chunks may still fill it.
+    """
+    needed = int(np.prod(shape))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if needed > (free := shutil.disk_usage(path.parent).free):
+        raise OSError(
+            f"{path.parent}: {human_size(needed)} needed for {path.name}, {human_size(free)} free. Make room, or set "
+            "UNKNOT_CACHE to a folder on another disk."
+        )
+    header = _header(shape)
+    crc = written = 0
+    with replacing(path) as beside, beside.open("wb") as file:
+        file.write(header)
+        for chunk in chunks:
+            data = np.ascontiguousarray(chunk).data
+            file.write(data)
+            crc = zlib.crc32(data, crc)
+            written += data.nbytes
+        if written != needed:
+            raise ValueError(f"{written // int(np.prod(shape[1:]))} images instead of {shape[0]}")
+        file.write(_ending(header, json.dumps(note).encode(), crc))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_grid(path: Path, shape: tuple[int, ...], check_pixels: bool = False) -> Grid | None:
+    """Map a file of :func:`write_grid`, or ``None`` where it is missing, damaged or of another shape.
+
+    Length, header, note and footer are always checked; ``check_pixels`` reads all of the file for their checksum too.
+    """
+    header, pixels = _header(shape), int(np.prod(shape))
+    try:
+        with path.open("rb") as file:
+            rest = os.fstat(file.fileno()).st_size - len(header) - pixels
+            if rest < FOOTER.size or file.read(len(header)) != header:
+                return None
+            file.seek(pixels, os.SEEK_CUR)
+            ending = file.read()
+            note = ending[: -FOOTER.size]
+            _, crc, _ = FOOTER.unpack(ending[-FOOTER.size :])
+            if ending != _ending(header, note, crc):
+                return None
+            if check_pixels:
+                file.seek(len(header))
+                if _crc(file, pixels) != crc:
+                    return None
+    except FileNotFoundError:
+        return None
+    return Grid(path, shape, json.loads(note))
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def _ending(header: bytes, note: bytes, crc: int) -> bytes:
+    unsigned = note + FOOTER.pack(len(note), crc, 0)[:-4]
+    return unsigned + zlib.crc32(header + unsigned).to_bytes(4, "big")
+
+
+def _crc(file: IO[bytes], length: int) -> int:
+    # Read through a small buffer: checking by way of the mapping would make all of it resident.
+    crc = 0
+    while length and (data := file.read(min(1 << 22, length))):
+        crc = zlib.crc32(data, crc)
+        length -= len(data)
+    return crc
+
+
+class GridDataset(GroundTruthDataset):
+    """A data set whose images all lie in published files.
+
+    Subclasses name the ``files`` and implement :meth:`read`.
+
+    Args:
+        source: ``None`` downloads the files, unless they are in the cache; or the path of the file or of the folder
+            that holds them, as published.
+    """
+
+    stochastic = False
+    files: tuple[RemoteFile, ...] = ()
+    title: ClassVar[str]
+    check_pixels: ClassVar[bool] = False  # at every start; affordable for small files only
+    instead: ClassVar[str] = "leave out `source` to download it"  # of a path that leads nowhere
+
+    def __init__(self, source: str | Path | None = None) -> None:
+        self.source = None if source is None else str(source)
+        self._grid: Grid | None = None
+
+    @abstractmethod
+    def read(self, paths: list[Path]) -> Iterator[Bytes]:
+        """Rows in the order of the grid, in chunks ``[n, C, H, W]``, from the files in the order of ``files``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the converted file: ``[rows, C, H, W]``."""
+        return (self.factor_space.size, *self.image_shape)
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes of the converted file."""
+        return int(np.prod(self.shape))
+
+    @property
+    def download_size(self) -> int:
+        """Bytes to download, about."""
+        return sum(file.size for file in self.files)
+
+    def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        return self._images(self.factor_space.index(factors))
+
+    def prepare(self) -> None:
+        """Download and convert, unless the converted file is in the cache."""
+        if self._grid is None:
+            self._grid = self._open()
+
+    def is_prepared(self) -> bool:
+        """Whether the cache holds a converted file for this source."""
+        try:
+            return self._grid is not None or open_grid(self._cache_path(), self.shape) is not None
+        except (OSError, ValueError):  # no such source
+            return False
+
+    def repair(self) -> bool:
+        """Read all of the converted file, and make it anew unless every pixel is as it was written; whether it was."""
+        path = self._cache_path()
+        intact = open_grid(path, self.shape, check_pixels=True) is not None
+        if not intact:
+            path.unlink(missing_ok=True)
+            self._grid = None
+            self.prepare()
+        return intact
+
+    def _images(self, index: Tensor) -> Tensor:
+        # NumPy's arithmetic runs in this thread: torch's would wake threads that cost more than they bring here.
+        return torch.from_numpy(np.divide(self._rows(index), np.float32(255), dtype=np.float32))
+
+    def _rows(self, index: Tensor) -> Bytes:
+        self.prepare()
+        assert self._grid is not None
+        return self._grid.take(index.numpy())
+
+    def _open(self) -> Grid:
+        path = self._cache_path()
+        grid = open_grid(path, self.shape, self.check_pixels)
+        if grid is None:
+            with one_at_a_time(path):
+                grid = open_grid(path, self.shape, self.check_pixels)  # another process may have been faster
+                if grid is None:
+                    write_grid(path, self.shape, self._with_progress())
+                    grid = open_grid(path, self.shape, self.check_pixels)
+        if grid is None:
+            raise OSError(f"{path} cannot be read back after writing it; is the disk full or failing?")
+        return grid
+
+    def _chunks(self) -> Iterator[Bytes]:
+        downloads = self.source in (None, "download")
+        return self.read([file.fetch() for file in self.files] if downloads else self._given())
+
+    def _with_progress(self, doing: str = "converting") -> Iterator[Bytes]:
+        chunks = self._chunks()  # may download, with a bar of its own
+        with tqdm(desc=f"{doing} {self.title}", total=self.shape[0], unit="image", disable=None, leave=False) as bar:
+            for chunk in chunks:
+                yield chunk
+                bar.update(len(chunk))
+
+    def _cache_path(self) -> Path:
+        key = "" if self.source in (None, "download") else f"-{fingerprint(self._given())}"
+        return cache_dir() / f"{self.name}{key}.npy"
+
+    def _given(self) -> list[Path]:
+        """The files of ``source``."""
+        source = Path(str(self.source))
+        paths = [source / file.name for file in self.files] if source.is_dir() else [source]
+        for path in paths:
+            if not path.exists():
+                names = " and ".join(file.name for file in self.files)
+                raise FileNotFoundError(
+                    f"{path}: no such file. Give the path of {names} or its folder, or {self.instead}."
+                )
+        if len(paths) != len(self.files):
+            raise ValueError(f"{source}: {self.title} is {len(self.files)} files; give the folder that holds them.")
+        return paths
+
+
+def fingerprint(paths: Iterable[Path], *more: object) -> str:
+    """A short key that changes when one of the files does."""
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr((stats, *more)).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def reading(path: Path, file: RemoteFile) -> Iterator[None]:
+    """Turn whatever a damaged file makes its reader raise into one line that names it and says what to do."""
+    try:
+        yield
+    except Exception as error:  # h5py, zipfile, tarfile, zlib, scipy and numpy raise almost anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        remedy = "Delete it and run again" if path == file.path else "Download it again"
+        raise ValueError(f"{path}: not a whole {file.name} ({reason}). {remedy}; it is at {file.urls[0]}.") from error
+
+
+def read_npy(file: IO[bytes], count: int, image_shape: tuple[int, ...]) -> Iterator[Bytes]:
+    """Images of an open ``.npy`` of uint8, with ``count`` in its leading axes: chunks ``[n, *image_shape]``."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("unknown .npy version")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    leading = len(shape) - len(image_shape)
+    right = leading > 0 and shape[leading:] == image_shape and int(np.prod(shape[:leading])) == count
+    if not right or fortran or dtype != np.uint8:
+        raise ValueError(f"images are {dtype} {shape}, expected uint8 {(count, *image_shape)}")
+    size = int(np.prod(image_shape))
+    for start in range(0, count, CHUNK):
+        wanted = min(CHUNK, count - start)
+        pixels = np.frombuffer(file.read(wanted * size), dtype=np.uint8)
+        if len(pixels) != wanted * size:
+            raise ValueError("images end early")
+        yield pixels.reshape(wanted, *image_shape)
+    if file.read(1):  # only reading up to the end makes zipfile compare the checksum
+        raise ValueError("images are longer than they say")
+
+
+def shrink(images: Bytes, side: int) -> Bytes:
+    """Square images ``[n, H, W]`` or ``[n, H, W, C]`` made smaller by Pillow's Lanczos filter, as in the reference."""
+    small = [Image.fromarray(image).resize((side, side), Image.Resampling.LANCZOS) for image in images]
+    return np.stack([np.asarray(image) for image in small])
