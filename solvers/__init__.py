@@ -10,29 +10,76 @@
 (True, True)
 """
 
-from unknot.solvers import atoms, geometry, objectives
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from unknot.solvers import atoms, geometry, objectives, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
+from unknot.solvers.homotopy import (
+    homotopy_cgm,
+    minimise_over_intersection,
+    s3ccm,
+    stochastic_frank_wolfe,
+    stochastic_homotopy_cgm,
+)
 from unknot.solvers.objectives import Differentiable, LeastSquares, Logistic, Objective, Quadratic, SquaredDistance
 from unknot.solvers.pursuit import coordinate_descent, matching_pursuit
 from unknot.solvers.result import Result, State, Status, Trace
+from unknot.solvers.stochastic import Sampled, SampledEntries, StochasticObjective
+
+if TYPE_CHECKING:
+    from unknot.solvers.boosting import boost_variational_inference
+    from unknot.solvers.clustering import SDPKMeans
+    from unknot.solvers.completion import MatrixCompletion
 
 __all__ = [
     "Differentiable",
     "LeastSquares",
     "Logistic",
+    "MatrixCompletion",
     "Objective",
     "Quadratic",
     "Result",
+    "SDPKMeans",
+    "Sampled",
+    "SampledEntries",
     "SquaredDistance",
     "State",
     "Status",
+    "StochasticObjective",
     "Trace",
     "atoms",
+    "boost_variational_inference",
     "coordinate_descent",
     "frank_wolfe",
     "geometry",
+    "homotopy_cgm",
     "matching_pursuit",
+    "minimise_over_intersection",
     "nonnegative_matching_pursuit",
     "objectives",
+    "s3ccm",
+    "stochastic_frank_wolfe",
+    "stochastic_homotopy_cgm",
+    "terms",
 ]
+
+_LAZY = {
+    "MatrixCompletion": "completion",
+    "SDPKMeans": "clustering",
+    "boost_variational_inference": "boosting",
+}
+"""What needs scikit-learn or torch.distributions, which take a second to import: only when asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,15 +16,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 import scipy.sparse
-import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
+from unknot.solvers import spectral
 from unknot.solvers._arrays import as_tensor, is_sparse, to_user, wants_numpy
 from unknot.solvers.structured import Atom, Decomposition, Dense, OneHot, RankOne, Sparse, Stack
 
@@ -270,23 +270,30 @@ def _unit(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Ten
 
 
 class _MatrixSet(AtomSet):
-    """What the two sets of matrices share: an extreme eigenpair, by LAPACK when small and by ARPACK when large."""
+    """What the two sets of matrices share: an extreme eigenpair by :mod:`unknot.solvers.spectral`."""
 
-    _dense_below: ClassVar[int] = 128
-
-    def __init__(self, tol: float) -> None:
+    def __init__(self, tol: float, method: str, warm: bool) -> None:
         if not tol >= 0:
             raise ValueError(
                 f"tol is {tol}: expected 0 (machine precision) or the relative accuracy of the eigenvalue."
             )
-        self.tol = tol
-        self._start: np.ndarray | None = None
+        if method not in spectral.METHODS:
+            raise ValueError(f"method {method!r} is unknown: expected one of {', '.join(spectral.METHODS)}.")
+        self.tol, self.method, self.warm = tol, method, warm
+        self._random = np.random.default_rng(0)
+        self._last: Any = None
 
-    def _warm(self, size: int) -> np.ndarray:
-        """The last eigenvector: gradients change little from one iteration to the next."""
-        if self._start is None or len(self._start) != size:
-            self._start = np.random.default_rng(0).standard_normal(size)
-        return self._start
+    def _start(self, size: int) -> Any:
+        """The last answer, as gradients change little from one iteration to the next; or a random vector."""
+        if not self.warm or self._last is None or len(self._last) != size:
+            return self._random.standard_normal(size)
+        return self._last
+
+    def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "AtomSet":
+        """With nothing remembered of other runs."""
+        bound = copy.copy(self)
+        bound._random, bound._last = np.random.default_rng(0), None
+        return bound
 
     def bound(self, direction: Tensor, x: Tensor | None, atom: Atom) -> float:
         """With room for the accuracy asked of the eigensolver."""
@@ -305,6 +312,8 @@ class NuclearBall(_MatrixSet):
         shape: of the matrices, if it should be checked.
         tol: relative accuracy of the singular value (0: machine precision); a loose one makes a cheap approximate
             oracle of multiplicative accuracy about 1 - tol.
+        method: of :func:`unknot.solvers.spectral.top_singular_pair`.
+        warm: start from the last answer, or from a random vector.
 
     >>> import numpy as np
     >>> NuclearBall(2.0).lmo(np.diag([1.0, -3.0])).round(6) + 0.0
@@ -314,31 +323,29 @@ class NuclearBall(_MatrixSet):
 
     symmetric = True
 
-    def __init__(self, radius: float = 1.0, shape: Sequence[int] | None = None, tol: float = 0.0) -> None:
-        super().__init__(tol)
+    def __init__(
+        self,
+        radius: float = 1.0,
+        shape: Sequence[int] | None = None,
+        tol: float = 0.0,
+        *,
+        method: str = "auto",
+        warm: bool = True,
+    ) -> None:
+        super().__init__(tol, method, warm)
         self.radius: float = _positive(radius, "radius")
         self.diameter = 2 * self.radius
         self.shape = None if shape is None else tuple(int(size) for size in shape)
 
-    def atom(self, direction: Tensor, x: Tensor | None = None) -> RankOne:
-        """The top pair of singular vectors."""
+    def atom(self, direction: Any, x: Tensor | None = None) -> RankOne:
+        """The top pair of singular vectors; the direction may be sparse (SciPy or torch)."""
         self._check_matrix(direction)
-        if min(direction.shape) <= self._dense_below or direction.device.type != "cpu":
-            left, _, right = torch.linalg.svd(direction, full_matrices=False)
-            return RankOne(-self.radius, None, left[:, 0].clone(), right[0].clone())
-        matrix = direction.detach().numpy()
-        transpose = matrix.shape[0] < matrix.shape[1]
-        small = matrix if transpose else matrix.T
-        operator = scipy.sparse.linalg.LinearOperator(
-            (len(small), len(small)), matvec=lambda v: small @ (small.T @ v), dtype=matrix.dtype
-        )
-        _, vectors = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=self._warm(len(small)), tol=self.tol)
-        self._start = vectors[:, 0]
-        one = torch.from_numpy(vectors[:, 0].copy()).to(direction)
-        other = direction.t() @ one if transpose else direction @ one
-        norm = torch.linalg.vector_norm(other)
-        other = other / norm if float(norm) > 0 else _unit(other.shape, other, torch.Generator().manual_seed(0))
-        return RankOne(-self.radius, None, *((one, other) if transpose else (other, one)))
+        start = self._start(direction.shape[1])
+        _, u, v = spectral.top_singular_pair(direction, start, method=self.method, tol=self.tol)
+        self._last = v
+        if not isinstance(u, Tensor):
+            u, v = torch.from_numpy(np.ascontiguousarray(u)), torch.from_numpy(np.ascontiguousarray(v))
+        return RankOne(-self.radius, None, u, v)
 
     def decompose(self, x: Tensor) -> Decomposition:
         """The singular value decomposition; what is left over goes to an opposite pair."""
@@ -384,8 +391,17 @@ class PSDTrace(_MatrixSet):
            [0., 0.]])
     """
 
-    def __init__(self, trace: float = 1.0, *, equality: bool = True, dim: int | None = None, tol: float = 0.0) -> None:
-        super().__init__(tol)
+    def __init__(
+        self,
+        trace: float = 1.0,
+        *,
+        equality: bool = True,
+        dim: int | None = None,
+        tol: float = 0.0,
+        method: str = "auto",
+        warm: bool = True,
+    ) -> None:
+        super().__init__(tol, method, warm)
         self.trace = _positive(trace, "trace")
         self.equality = equality
         self.radius = self.trace
@@ -398,16 +414,9 @@ class PSDTrace(_MatrixSet):
         self._check_matrix(direction)
         if direction.shape[0] != direction.shape[1]:
             raise ValueError(f"{self} has square matrices, but the direction has shape {list(direction.shape)}.")
-        symmetric = (direction + direction.t()) / 2
-        if len(symmetric) <= self._dense_below or direction.device.type != "cpu":
-            values, vectors = torch.linalg.eigh(symmetric)
-            value, u = float(values[0]), vectors[:, 0].clone()
-        else:
-            found, basis = scipy.sparse.linalg.eigsh(
-                symmetric.numpy(), k=1, which="SA", v0=self._warm(len(symmetric)), tol=self.tol
-            )
-            self._start = basis[:, 0]
-            value, u = float(found[0]), torch.from_numpy(basis[:, 0].copy()).to(direction)
+        start = self._start(len(direction))
+        value, u = spectral.smallest_eigenvector(direction, start, method=self.method, tol=self.tol)
+        self._last = u
         return RankOne(self.trace if self.equality or value < 0 else 0.0, None, u, u)
 
     def decompose(self, x: Tensor) -> Decomposition:
@@ -933,7 +942,8 @@ class Inexact(Wrapper):
     Args:
         atoms: the set.
         multiplicative: δ in (0, 1].
-        additive: δ ≥ 0, with ``curvature`` C_f (at most L · diameter²); k counts the questions.
+        additive: δ ≥ 0, with ``curvature`` C_f (at most L · diameter²); k counts the questions. Or the error itself, as
+            a function of k.
         curvature: see ``additive``.
         seed: of the disturbance.
 
@@ -949,7 +959,7 @@ class Inexact(Wrapper):
         atoms: Any,
         *,
         multiplicative: float | None = None,
-        additive: float | None = None,
+        additive: float | Callable[[int], float] | None = None,
         curvature: float = 1.0,
         seed: int = 0,
     ) -> None:
@@ -958,7 +968,7 @@ class Inexact(Wrapper):
             raise ValueError("an inexact oracle has one kind of error: give either multiplicative or additive.")
         if multiplicative is not None and not 0 < multiplicative <= 1:
             raise ValueError(f"multiplicative is {multiplicative}: expected an accuracy in (0, 1], 1 being exact.")
-        if additive is not None and not additive >= 0:
+        if additive is not None and not callable(additive) and not additive >= 0:
             raise ValueError(f"additive is {additive}: expected 0 (exact) or more.")
         self.multiplicative, self.additive, self.curvature = multiplicative, additive, curvature
         self._counts = {"calls": 0}
@@ -978,7 +988,9 @@ class Inexact(Wrapper):
         if self.multiplicative is not None:
             allowed = self.multiplicative * best
         else:
-            self._error = (self.additive or 0.0) * self.curvature / (self.calls + 2)
+            k = self.calls
+            error = self.additive
+            self._error = error(k) if callable(error) else (error or 0.0) * self.curvature / (k + 2)
             allowed = best + self._error
         self._counts["calls"] += 1
         noise = torch.randn(direction.shape, generator=self._generator, dtype=torch.float64).to(direction)

@@ -1,8 +1,13 @@
-"""Two pictures of Part I: ``python -m unknot.solvers.figures cone|acceleration --out FOLDER``.
+"""Pictures of Part I: ``python -m unknot.solvers.figures NAME --out FOLDER``.
 
 cone: projections on 20 random cones by six methods (the figure of section "Empirical Convergence").
 acceleration: matching pursuit, random pursuit and their accelerated forms, with the bound of the theorem.
-Each is written as a PNG and as the CSV it was drawn from.
+rates: objective residual and feasibility of homotopy CGM, deterministic and stochastic, with the slopes of the theorem.
+kmeans: both methods on the SDP relaxation of k-means; --data is a MATLAB file with features "digits" [d, n].
+completion: SHCGM and stochastic Frank-Wolfe on MovieLens 100k; --data is its folder.
+projection: SHCGM and S3CCM for equal time; --data is a file of MovieLens 1M.
+boosting: the bimodal target and what boosting variational inference makes of it.
+Each is written as a PNG and as the CSV it was drawn from. Without --data, those that want it use synthetic data.
 """
 
 import argparse
@@ -109,13 +114,15 @@ def acceleration_curves(iterations: int = 5000, dim: int = 100, count: int = 200
     }
 
 
-def write_csv(path: Path, curves: Curves) -> None:
-    """One row for each iteration, one column for each method."""
+def write_csv(path: Path, curves: Curves, index: str = "k") -> None:
+    """One row for each iteration, one column for each method; a column named as the index numbers the rows."""
+    columns = dict(curves)
+    numbers = columns.pop(index, None)
     with replacing(path) as beside, open(beside, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["k", *curves])
-        for k, row in enumerate(zip(*curves.values(), strict=True)):
-            writer.writerow([k, *(f"{value:.6e}" for value in row)])
+        writer.writerow([index, *columns])
+        for k, row in enumerate(zip(*columns.values(), strict=True)):
+            writer.writerow([k if numbers is None else f"{numbers[k]:g}", *(f"{value:.6e}" for value in row)])
 
 
 STYLES = {
@@ -191,30 +198,286 @@ def draw_acceleration(curves: Curves, path: Path) -> None:
     _save(figure, path)
 
 
+COLOURS = {
+    "HCGM": "#c98500",
+    "SHCGM": "#1f6fb4",
+    "SFW": "#c0392b",
+    "S3CCM": "#7b3fa0",
+    "fixed": "#c98500",
+    "line-search": "#c0392b",
+    "fully-corrective": "#1f6fb4",
+}
+
+
+def figure_rates(out: Path, iterations: int | None, data: Path | None) -> None:
+    """Both measures of both methods on a problem with known solution, with k^(-1/3) and k^(-5/12)."""
+    from unknot.solvers.experiments import rates, slope
+
+    curves = rates(iterations or 30_000)
+    k = curves["k"]
+    figure, axes = _axes(2)
+    for axis, measure, power in ((axes[0], "objective", -1 / 3), (axes[1], "feasibility", -5 / 12)):
+        for name in ("HCGM", "SHCGM"):
+            errors = curves[f"{name} {measure}"]
+            label = f"{name}: k^{slope(k, errors, int(k[-1] // 30) or 1):.2f}"
+            axis.loglog(k, errors, color=COLOURS[name], linewidth=1.7, label=label)
+        reference = curves[f"SHCGM {measure}"][-1] * (k / k[-1]) ** power
+        axis.loglog(k, reference, ":", color="#777777", label=f"k^{power:.3f}")
+        axis.set_xlabel("iteration k")
+        axis.set_title("objective residual" if measure == "objective" else "distance from the constraint", fontsize=10)
+        axis.legend(fontsize=8, frameon=False)
+    _save(figure, out / "rates.png")
+    write_csv(out / "rates.csv", curves)
+
+
+OPTIMA = {60: 1.53381073, 100: 6.2824043, 300: 21.357367, 1000: 77.206633}
+"""Optimal <D, X> of the relaxation for the first n MNIST features, by Clarabel, SCS and (n = 1000) SDPNAL+."""
+
+
+def _digits(path: Path | None) -> tuple[np.ndarray, int]:
+    """Features ``[n, d]`` and the number of clusters."""
+    if path is None:
+        from sklearn.datasets import make_blobs
+
+        return np.asarray(make_blobs(60, centers=4, random_state=0)[0]) / 10, 4
+    import scipy.io
+
+    points: np.ndarray = scipy.io.loadmat(path)["digits"].astype(float).T
+    return points, 10
+
+
+def draw_kmeans(table: Curves, share: float, best: float | None, path: Path) -> None:
+    """Suboptimality and both constraints, over iterations and over passes through D; a draw is a ``share`` of D."""
+    figure, _ = _axes(1)
+    figure.clear()
+    figure.set_size_inches(11.0, 6.0)
+    axes = figure.subplots(2, 3, sharey="col")
+    for name, factor in (("HCGM", 1.0), ("SHCGM", share)):
+        objective = table[f"{name} objective"]
+        shown = np.abs(objective) if best is None else np.abs(objective - best) / best
+        for row, positions in zip(axes, (table["k"], factor * table["k"]), strict=True):
+            for axis, errors in zip(row, (shown, table[f"{name} row sums"], table[f"{name} negativity"]), strict=True):
+                positive = errors > 1e-9
+                axis.loglog(positions[positive], errors[positive], color=COLOURS[name], linewidth=1.6, label=name)
+    objective_title = "|<D, X>|" if best is None else "relative suboptimality of <D, X>"
+    for axis, title in zip(axes[0], (objective_title, "||X1 - 1|| / ||1||", "||min(X, 0)||"), strict=True):
+        axis.set_title(title, fontsize=10)
+    for row, label in zip(axes, ("iteration", "passes through D"), strict=True):
+        for axis in row:
+            axis.set_xlabel(label)
+            axis.grid(True, which="major", color="#e4e4e4", linewidth=0.7)
+            axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].legend(frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def figure_kmeans(out: Path, iterations: int | None, data: Path | None, points: int = 300) -> None:
+    """HCGM and SHCGM on the relaxation of k-means, with a tenth of the points in each mini-batch."""
+    from unknot.solvers.experiments import kmeans_curves
+
+    features, clusters = _digits(data)
+    features = features[:points]
+    best = OPTIMA.get(len(features)) if data else None
+    batch = max(2, len(features) // 10)
+    curves = kmeans_curves(features, clusters, iterations or 10_000, batch)
+    table: Curves = {"k": curves["HCGM"]["k"]}
+    for name, columns in curves.items():
+        table.update({f"{name} {measure}": columns[measure] for measure in ("objective", "row sums", "negativity")})
+    draw_kmeans(table, (batch / len(features)) ** 2, best, out / "kmeans.png")
+    write_csv(out / "kmeans.csv", table)
+
+
+def draw_completion(k: np.ndarray, runs: dict[str, np.ndarray], path: Path) -> None:
+    """Means ± one standard deviation of ``[seeds, T, 3]`` for each method: train RMSE, feasibility, test RMSE."""
+    figure, axes = _axes(3)
+    for axis, column, title in zip(axes, (0, 2, 1), ("train RMSE", "feasibility gap", "test RMSE"), strict=True):
+        for name, histories in runs.items():
+            mean, deviation = histories[:, :, column].mean(0), histories[:, :, column].std(0)
+            axis.plot(k, mean, color=COLOURS[name], linewidth=1.6, label=name)
+            axis.fill_between(
+                k, np.maximum(mean - deviation, 1e-3), mean + deviation, color=COLOURS[name], alpha=0.2, linewidth=0
+            )
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("iteration")
+    axes[0].legend(frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def figure_completion(out: Path, iterations: int | None, data: Path | None, seeds: int = 3) -> None:
+    """Train RMSE, feasibility gap and test RMSE of SHCGM and SFW."""
+    from unknot.solvers.experiments import COMPLETION, Ratings, run_completion, synthetic_ratings
+
+    if data is None:
+        ratings, radius, batch, last = synthetic_ratings(), 300.0, 200, iterations or 2000
+    else:
+        from unknot.solvers.completion import load_movielens
+
+        ratings = Ratings(load_movielens(data / "ub.base"), load_movielens(data / "ub.test"))
+        radius, batch, last = 7000.0, 1000, iterations or 10_000
+    every = max(1, last // 100)
+    runs = {
+        method: np.array(
+            [
+                run_completion(
+                    method,
+                    ratings,
+                    radius=radius,
+                    batch_size=batch,
+                    seed=seed,
+                    max_iterations=last,
+                    evaluate_every=every,
+                )[1]
+                for seed in range(seeds)
+            ]
+        )
+        for method in ("SHCGM", "SFW")
+    }
+    k = np.unique([*range(0, last, every), last])
+    draw_completion(k[1:], {name: histories[:, 1:] for name, histories in runs.items()}, out / "completion.png")
+    columns = {
+        f"{name} {measure}": histories[:, :, place].mean(0)
+        for name, histories in runs.items()
+        for place, measure in enumerate(COMPLETION)
+    }
+    write_csv(out / "completion.csv", {"k": k, **columns})
+
+
+def figure_projection(out: Path, iterations: int | None, data: Path | None, seconds: float = 300.0) -> None:
+    """Train and test RMSE of SHCGM and S3CCM against time."""
+    from unknot.solvers.experiments import run_completion
+
+    ratings, radius, batch = _million(data)
+    figure, axes = _axes(2)
+    rows: list[tuple[str, float, float, float]] = []
+    for method in ("SHCGM", "S3CCM"):
+        result, history = run_completion(
+            method,
+            ratings,
+            radius=radius,
+            batch_size=batch,
+            time_limit=None if iterations else seconds,
+            max_iterations=iterations or 10**9,
+            evaluate_every=1 if method == "S3CCM" or iterations else 20,
+        )
+        times = result.trace.time[np.isfinite(result.trace.value)]
+        for axis, column in zip(axes, (0, 1), strict=True):
+            label = f"{method}, {result.iterations} iterations"
+            axis.plot(times, history[:, column], color=COLOURS[method], linewidth=1.6, label=label)
+        rows += [(method, *numbers) for numbers in zip(times, history[:, 0], history[:, 1], strict=True)]
+    for axis, title in zip(axes, ("train RMSE", "test RMSE"), strict=True):
+        axis.set_yscale("log")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("seconds")
+    axes[0].legend(frameon=False, fontsize=9)
+    _save(figure, out / "projection.png")
+    with (
+        replacing(out / "projection.csv") as beside,
+        open(beside, "w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(["method", "seconds", "train RMSE", "test RMSE"])
+        writer.writerows([method, *(f"{number:.6g}" for number in numbers)] for method, *numbers in rows)
+
+
+def _million(data: Path | None) -> tuple[Any, float, int]:
+    """Ratings split 80/20, the nuclear radius and the batch size of the thesis' experiment on MovieLens 1M."""
+    from unknot.solvers.experiments import Ratings, synthetic_ratings
+
+    if data is None:
+        return synthetic_ratings(), 300.0, 200
+    from unknot.solvers.completion import load_movielens
+
+    pairs, values = load_movielens(data)
+    train = np.random.default_rng(0).random(len(values)) < 0.8
+    return Ratings((pairs[train], values[train]), (pairs[~train], values[~train])), 20_000.0, 10_000
+
+
+def figure_boosting(out: Path, iterations: int | None, data: Path | None) -> None:
+    """The bimodal target, black-box VI and three kinds of boosting; and KL(q ‖ p) over iterations."""
+    import torch
+
+    from unknot.solvers.experiments import bimodal, boosting_curves
+
+    p, last = bimodal(), iterations if iterations is not None else 40
+    grid = torch.linspace(-3.5, 3.5, 400, dtype=torch.float64)
+    mixtures: dict[str, np.ndarray] = {}
+
+    def keep(step: str, seed: int, result: Any, divergences: np.ndarray) -> None:
+        mixtures[step] = result.x.log_prob(grid[:, None]).exp().numpy()
+
+    curves = boosting_curves(last, watch=keep)
+    single: list[Any] = []
+    boosting_curves(0, steps=("fixed",), watch=lambda step, seed, result, kl: single.append(result))
+    first = single[0].x.log_prob(grid[:, None]).exp().numpy()
+    figure, axes = _axes(2)
+    axes[0].fill_between(grid, p.log_prob(grid).exp(), color="#dddddd", label="target")
+    axes[0].plot(grid, first, "--", color="#3b3b3b", label="BBVI")
+    for step, density in mixtures.items():
+        axes[0].plot(grid, density, color=COLOURS[step], linewidth=1.6, label=step)
+        axes[1].plot(curves[step][0], color=COLOURS[step], linewidth=1.6, label=step)
+    axes[0].set_xlabel("z")
+    axes[0].set_ylabel("density")
+    axes[0].legend(frameon=False, fontsize=8)
+    axes[1].axhline(0.2308, linestyle="--", color="#3b3b3b", linewidth=1, label="best single Gaussian")
+    axes[1].set_yscale("log")
+    axes[1].set_xlabel("iteration k")
+    axes[1].set_ylabel("KL(q$_k$ ‖ p)")
+    axes[1].legend(frameon=False, fontsize=8)
+    _save(figure, out / "boosting.png")
+    write_csv(out / "boosting.csv", {step: runs[0] for step, runs in curves.items()})
+
+
+def figure_cone(out: Path, iterations: int | None, data: Path | None) -> None:
+    """Six methods on random cones."""
+    panels = {
+        "positive targets": cone_curves(True, iterations=iterations or 500),
+        "signed targets": cone_curves(False, iterations=iterations or 500),
+    }
+    draw_cone(panels, out / "cone.png")
+    flat = {f"{name}, {kind}": curve for kind, panel in panels.items() for name, curve in panel.items()}
+    write_csv(out / "cone.csv", flat)
+
+
+def figure_acceleration(out: Path, iterations: int | None, data: Path | None) -> None:
+    """Pursuits and their accelerated forms."""
+    curves = acceleration_curves(iterations or 5000)
+    draw_acceleration(curves, out / "acceleration.png")
+    write_csv(out / "acceleration.csv", curves)
+
+
+FIGURES = {
+    "cone": figure_cone,
+    "acceleration": figure_acceleration,
+    "rates": figure_rates,
+    "kmeans": figure_kmeans,
+    "completion": figure_completion,
+    "projection": figure_projection,
+    "boosting": figure_boosting,
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Compute, draw and write one figure."""
-    parser = argparse.ArgumentParser(prog="python -m unknot.solvers.figures", description=(__doc__ or "").strip())
-    parser.add_argument("figure", choices=["cone", "acceleration"], help="which one")
+    parser = argparse.ArgumentParser(
+        prog="python -m unknot.solvers.figures",
+        description=(__doc__ or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("figure", choices=list(FIGURES), help="which one")
     parser.add_argument(
         "--out", type=Path, default=Path("figures"), metavar="FOLDER", help="where to (default: figures)"
     )
-    parser.add_argument("--iterations", type=int, help="how far to run (default: 500 for cone, 5000 for acceleration)")
+    parser.add_argument("--iterations", type=int, help="how far to run (default: as far as the documentation's)")
+    parser.add_argument("--data", type=Path, metavar="PATH", help="real data, for kmeans, completion and projection")
     arguments = parser.parse_args(argv)
     if arguments.iterations is not None and arguments.iterations < 1:
         parser.error(f"--iterations is {arguments.iterations}: expected at least 1")
-    image, table = arguments.out / f"{arguments.figure}.png", arguments.out / f"{arguments.figure}.csv"
-    if arguments.figure == "cone":
-        panels = {
-            "positive targets": cone_curves(True, iterations=arguments.iterations or 500),
-            "signed targets": cone_curves(False, iterations=arguments.iterations or 500),
-        }
-        draw_cone(panels, image)
-        write_csv(table, {f"{name}, {kind}": curve for kind, panel in panels.items() for name, curve in panel.items()})
-    else:
-        curves = acceleration_curves(arguments.iterations or 5000)
-        draw_acceleration(curves, image)
-        write_csv(table, curves)
-    print(f"wrote {image} and {table}")
+    if arguments.data is not None and not arguments.data.exists():
+        parser.error(f"--data is {arguments.data}, which does not exist")
+    name = arguments.figure
+    FIGURES[name](arguments.out, arguments.iterations, arguments.data)
+    print(f"wrote {arguments.out / name}.png and {arguments.out / name}.csv")
     return 0
 
 

@@ -16,7 +16,10 @@ from unknot.solvers.structured import Atom
 
 
 class Status(str, Enum):
-    """Why a run ended; compares equal to its text. Only the baseline FNNOMP stalls: it ends short of the optimum."""
+    """Why a run ended; compares equal to its text. Only the baseline FNNOMP stalls: it ends short of the optimum.
+
+    Infeasible means certainly so: no point of the hull meets the constraints.
+    """
 
     CONVERGED = "converged"
     MAX_ITERATIONS = "max iterations"
@@ -24,6 +27,7 @@ class Status(str, Enum):
     STOPPED = "stopped by callback"
     DIVERGED = "diverged"
     STALLED = "stalled"
+    INFEASIBLE = "infeasible"
 
     def __str__(self) -> str:
         return self.value
@@ -44,15 +48,17 @@ class Trace:
     """Entry k of each array belongs to iterate θ_k, θ_0 and the last one included; ``time`` is in seconds.
 
     Where a method does not evaluate a quantity at every iteration, its entry is NaN. ``trace["gap"]`` works too.
+    Methods with constraints add ``feasibility``, the distance from them.
     """
 
     value: np.ndarray
     gap: np.ndarray
     time: np.ndarray
+    feasibility: np.ndarray | None = None
 
     def keys(self) -> tuple[str, ...]:
         """Names of the columns, so that ``dict(trace)`` and a data frame of it work."""
-        return ("value", "gap", "time")
+        return ("value", "gap", "time") if self.feasibility is None else ("value", "gap", "time", "feasibility")
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.keys():
@@ -81,6 +87,8 @@ class Result:
         coefficients: the weights as a vector over the columns of a dictionary or over coordinates, if those are
             the atoms; ``[B, n]`` for a batch.
         smoothness: the constant L that the last step used, if the method used one.
+        feasibility: distance of x from the constraints, if there are any: a value means nothing without it.
+        violations: the same for every constraint, in their order.
     """
 
     x: Any
@@ -93,6 +101,8 @@ class Result:
     weights: Any = field(default=None, repr=False)
     coefficients: Any = field(default=None, repr=False)
     smoothness: float | None = None
+    feasibility: float | None = None
+    violations: tuple[float, ...] = ()
 
     @property
     def converged(self) -> bool:
@@ -108,9 +118,10 @@ class Result:
         return to_user(torch.stack([atom.dense() for atom in self.active]), numpy)
 
     def __str__(self) -> str:
+        last = f"{len(self.active)} active atoms" if self.feasibility is None else f"feasibility {self.feasibility:.3g}"
         return (
             f"{self.status} after {self.iterations} iterations: value {_show(self.value)}, gap {_show(self.gap)}, "
-            f"{len(self.active)} active atoms, {self.trace.time[-1]:.3g} s"
+            f"{last}, {self.trace.time[-1]:.3g} s"
         )
 
 
@@ -145,6 +156,7 @@ class Run:
         self.values: list[Any] = []
         self.gaps: list[Any] = []
         self.times: list[float] = []
+        self.feasibilities: list[float] = []
         self.bar: Any = None
         if self.progress:
             from tqdm.auto import tqdm
@@ -157,10 +169,15 @@ class Run:
         """k of the iterate that is looked at next."""
         return len(self.values)
 
-    def finished(self, x: Tensor, value: float, gap: float, stationary: bool = False) -> bool:
-        """Record θ_k, then say whether to stop; ``stationary`` is the solver's own test where there is no gap."""
+    def finished(
+        self, x: Any, value: float, gap: float, stationary: bool = False, *, feasibility: float | None = None
+    ) -> bool:
+        """Record θ_k, then say whether to stop; ``stationary`` is the solver's own test where there is no gap.
+
+        A method with constraints gives ``feasibility`` as well, and NaN for what it did not evaluate.
+        """
         k = self.iteration
-        if not math.isfinite(value):
+        if not math.isfinite(value) and not (math.isnan(value) and feasibility is not None):
             self.close()
             raise ValueError(
                 f"f(x) is {value} at iteration {k}: expected a finite number; check the objective and the start, "
@@ -170,8 +187,11 @@ class Run:
         self.values.append(value)
         self.gaps.append(gap)
         self.times.append(elapsed)
+        if feasibility is not None:
+            self.feasibilities.append(feasibility)
         if self.bar is not None:
-            self.bar.set_postfix(value=f"{value:.4g}", gap=f"{gap:.2g}", refresh=False)
+            last = {"gap": f"{gap:.2g}"} if feasibility is None else {"feasibility": f"{feasibility:.2g}"}
+            self.bar.set_postfix(value=f"{value:.4g}", **last, refresh=False)
             self.bar.update(k > 0)
         if 0 < self.tol >= gap or stationary:
             self.status = Status.CONVERGED
@@ -187,11 +207,12 @@ class Run:
         self._called_back(k, x, value, gap, elapsed)
         return True
 
-    def _called_back(self, k: int, x: Tensor, value: float, gap: float, elapsed: float) -> bool:
+    def _called_back(self, k: int, x: Any, value: float, gap: float, elapsed: float) -> bool:
         if self.callback is None:
             return False
         try:
-            return self.callback(State(k, to_user(x.clone(), self.numpy), value, gap, elapsed)) is True
+            shown = to_user(x.clone(), self.numpy) if isinstance(x, Tensor) else x
+            return self.callback(State(k, shown, value, gap, elapsed)) is True
         except StopIteration:
             return True
 
@@ -203,6 +224,7 @@ class Run:
     def result(self, x: Tensor, **more: Any) -> Result:
         """The result, of the last recorded iterate unless ``more`` says otherwise."""
         self.close()
-        trace = Trace(np.array(self.values), np.array(self.gaps), np.array(self.times))
+        distances = np.array(self.feasibilities) if self.feasibilities else None
+        trace = Trace(np.array(self.values), np.array(self.gaps), np.array(self.times), distances)
         fields = {"value": self.values[-1], "gap": self.gaps[-1], "iterations": len(self.values) - 1, **more}
         return Result(x=to_user(x, self.numpy), status=self.status, trace=trace, **fields)
