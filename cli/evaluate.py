@@ -27,7 +27,8 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         arguments.repeats,
         pictures=arguments.pictures,
     )
-    seeds = f"seed {arguments.seed}" + (f" to {arguments.seed + arguments.repeats - 1}" if arguments.repeats > 1 else "")
+    last = arguments.seed + arguments.repeats - 1
+    seeds = f"seed {arguments.seed}" + (f" to {last}" if arguments.repeats > 1 else "")
     print(
         f"{type(model).__name__} from {arguments.ref} on {dataset.name}, {seeds}, "
         f"{arguments.num_train:,} + {arguments.num_test:,} samples, {time.perf_counter() - start:.1f} s"

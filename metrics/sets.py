@@ -123,4 +123,4 @@ class SetScores(pl.Callback):
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the scores of all images."""
         for name, value in self.metric.compute().items():
-            pl_module.log(f"val/{name}", value, prog_bar=name == "ap_inf", rank_zero_only=False, sync_dist=False)
+            pl_module.log(f"val/{name}", value, prog_bar=name == "ap_inf")  # compute() has gathered from all ranks

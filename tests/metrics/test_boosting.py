@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 from sklearn.ensemble import GradientBoostingClassifier
 
 from unknot.metrics.functional import dci
-from unknot.metrics.functional.boosting import BINS, ROUNDS, boost, fit_trees
+from unknot.metrics.functional.boosting import BINS, EXACT, ROUNDS, boost, fit_trees
 
 
 def draw(n=240, d=3, sizes=(3, 2), seed=0, noise=0.5):
@@ -64,7 +64,7 @@ def test_predictions_follow_the_stored_trees():
 
 
 def test_more_values_than_bins_lose_little():
-    codes, factors = draw(1500, 2, (3,), noise=0.4)
+    codes, factors = draw(EXACT + 500, 2, (3,), noise=0.4)
     assert len(np.unique(codes[:, 0])) > BINS
     trees, reference = boost(codes, factors), fit_trees(codes, factors, "sklearn")
     assert all(len(edges) < BINS for edges in trees.edges)
