@@ -14,12 +14,14 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
-import unknot.datamodules  # noqa: F401  makes class names known without their module paths
+import unknot.datamodules
+import unknot.zoo  # noqa: F401  both make class names known without their module paths
 from unknot import configs
 from unknot._files import replacing
 from unknot.cli.quiet import hush_lightning
-from unknot.zoo import VAE
+from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import Pictures
+from unknot.zoo.set_pictures import SlotPictures
 
 
 class UnknotCLI(LightningCLI):
@@ -44,6 +46,10 @@ class UnknotCLI(LightningCLI):
             root = trainer.get("default_root_dir") or "runs"
             version = _next_version(Path(root) / name)
             kwargs["logger"] = [logger(root, name, version) for logger in (CSVLogger, TensorBoardLogger)]
+        pictures = self._get(self.config_init, "pictures")
+        if not isinstance(self.model, VAE):
+            few = min(6, pictures.num_images)
+            self.config_init[self.subcommand].pictures = SlotPictures(pictures.every_n_steps, few)
         every = self._get(self.config, "checkpoint_every")
         self.trainer_defaults["callbacks"] = [
             ModelCheckpoint(filename="best", monitor="val/loss", enable_version_counter=False),
@@ -62,7 +68,8 @@ class UnknotCLI(LightningCLI):
         if self.trainer.is_global_zero:
             self.model.save_pretrained(folder / "model")
             print(f"Model, checkpoints, logs and pictures are in {folder}.")
-            print(f"Score it with: unknot evaluate {folder / 'model'}")
+            command = "evaluate" if isinstance(self.model, VAE) else "slots ap"
+            print(f"Score it with: unknot {command} {folder / 'model'}")
 
     def after_predict(self) -> None:
         """Write the codes of all predicted batches."""
@@ -82,7 +89,7 @@ def run(argv: list[str]) -> int:
     quiet: dict[str, Any] = {"exit_on_error": False}
     try:
         UnknotCLI(
-            VAE,
+            Model,
             LightningDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,

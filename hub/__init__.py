@@ -1,5 +1,65 @@
-"""Trained checkpoints: find them and load them with the right class."""
+"""Trained checkpoints: find them, load them with the right class, publish them, serve them."""
 
-from unknot.hub.loading import load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["load"]
+if TYPE_CHECKING:
+    from unknot.hub.errors import (
+        AccessError,
+        ConflictError,
+        IntegrityError,
+        MissingError,
+        OfflineError,
+        TooLargeError,
+        UnreachableError,
+        UnsafeCheckpointError,
+    )
+    from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
+    from unknot.hub.loading import load
+    from unknot.hub.publishing import publish_shipped, push
+    from unknot.hub.server import serve
+
+# Listing must answer at once and not wait for torch, so each name is imported when it is first used.
+_HOMES = {
+    "AccessError": "errors",
+    "Checkpoint": "listing",
+    "ConflictError": "errors",
+    "IntegrityError": "errors",
+    "MissingError": "errors",
+    "OfflineError": "errors",
+    "TooLargeError": "errors",
+    "UnreachableError": "errors",
+    "UnsafeCheckpointError": "errors",
+    "list_checkpoints": "listing",
+    "load": "loading",
+    "publish_shipped": "publishing",
+    "pull": "listing",
+    "push": "publishing",
+    "serve": "server",
+    "show": "listing",
+}
+
+__all__ = [
+    "AccessError",
+    "Checkpoint",
+    "ConflictError",
+    "IntegrityError",
+    "MissingError",
+    "OfflineError",
+    "TooLargeError",
+    "UnreachableError",
+    "UnsafeCheckpointError",
+    "list_checkpoints",
+    "load",
+    "publish_shipped",
+    "pull",
+    "push",
+    "serve",
+    "show",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"unknot.hub.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

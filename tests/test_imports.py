@@ -18,8 +18,9 @@ import pytest
         ),
         ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub"]),
         ("unknot.metrics", ["unknot.zoo", "unknot.hub"]),
-        ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli"]),
-        ("unknot.hub", ["unknot.cli"]),
+        ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli", "huggingface_hub"]),
+        ("unknot.hub", ["unknot.cli", "torch"]),
+        ("unknot.hub.listing", ["torch", "unknot.zoo", "huggingface_hub"]),
     ],
 )
 def test_package_does_not_import(package: str, forbidden: list[str]) -> None:

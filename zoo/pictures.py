@@ -11,7 +11,8 @@ from torchvision.utils import make_grid
 from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._modes import evaluation_mode
-from unknot.zoo.vae import VAE, first_of
+from unknot.zoo.base import first_of
+from unknot.zoo.vae import VAE
 
 
 @torch.no_grad()

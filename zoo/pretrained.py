@@ -1,7 +1,9 @@
-"""Checkpoints as folders: ``config.json`` (data, never code) and ``model.safetensors``. Nothing is ever unpickled."""
+"""Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Nothing is ever unpickled."""
 
 import inspect
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,43 @@ from unknot._lightning import pl
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KEYS = {"model", "arguments", "dataset", "unknot"}
 FLOATS = {"F16", "BF16", "F32", "F64"}
+MAX_CONFIG = 1 << 20
+MAX_LIST = 64
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the files of a checkpoint come from: here a folder; :mod:`unknot.hub` adds repositories."""
+
+    folder: Path
+    repo: str | None = None
+    commit: str | None = None
+
+    def path(self, file: str) -> Path:
+        """A file to read."""
+        return self.folder / file
+
+    def label(self, file: str) -> str:
+        """How messages name the file."""
+        return str(self.folder / file)
 
 
 class Pretrained:
-    """``save_pretrained`` and ``from_pretrained`` for a LightningModule that calls ``save_hyperparameters``."""
+    """``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` for a LightningModule that calls
+    ``save_hyperparameters``."""
 
     trained_on: str | None = None
     """Name of the data set the weights come from, where it has one."""
+
+    hub_repo: str | None = None
+    """Name of the repository or shipped checkpoint that the weights were loaded from."""
+
+    hub_revision: str | None = None
+    """The commit of the hub that the weights were loaded from."""
+
+    def extra_repr(self) -> str:
+        """Where the weights come from, for ``print(model)``."""
+        return f"from {self.hub_repo}" + (f"@{self.hub_revision}" if self.hub_revision else "") if self.hub_repo else ""
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
@@ -48,8 +80,14 @@ class Pretrained:
         return folder
 
     @classmethod
-    def from_pretrained(cls, ref: str | Path) -> Self:
-        """Load what :meth:`save_pretrained` wrote, strictly, in evaluation mode.
+    def from_pretrained(cls, ref: str | Path, **where: Any) -> Self:
+        """Load a checkpoint, strictly, in evaluation mode.
+
+        Args:
+            ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
+                folder that :meth:`save_pretrained` wrote.
+            where: ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
+                :func:`unknot.hub.loading.find`.
 
         >>> import tempfile
         >>> from unknot.zoo import BetaVAE
@@ -58,14 +96,31 @@ class Pretrained:
         ...     BetaVAE.from_pretrained(folder).beta
         2.0
         """
-        folder = locate(ref)
-        config = read_config(folder)
+        from unknot.hub.loading import find  # the zoo itself knows no hub
+
+        source = find(ref, **where)
+        config = read_config(source)
         if config["model"] != cls.__name__:
             raise ValueError(
-                f"{folder / CONFIG}: this is a {config['model']}, not a {cls.__name__}. "
+                f"{source.label(CONFIG)}: this is a {config['model']}, not a {cls.__name__}. "
                 f"Load it with {config['model']}.from_pretrained, or with unknot.hub.load."
             )
-        return _build(cls, folder, config)
+        return build(cls, source, config)
+
+    def push_to_hub(
+        self, repo: str, scores: Mapping[str, float] | None = None, private: bool | None = None, **options: Any
+    ) -> str:
+        """Publish the model with a card, and give the address of the commit.
+
+        Args:
+            repo: ``USER/NAME``; made if it does not exist.
+            scores: from ``evaluate``; they go into the card as numbers.
+            private: whether a new repository is private, which it is unless this is False.
+            options: further ones of :func:`unknot.hub.push`, such as ``seed``, ``command``, ``images`` and ``dry_run``.
+        """
+        from unknot.hub.publishing import push
+
+        return push(self, repo, scores, private, **options)  # type: ignore[arg-type]
 
 
 def arguments_of(cls: type[Any]) -> list[str]:
@@ -85,52 +140,54 @@ def arguments_of(cls: type[Any]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def locate(ref: str | Path) -> Path:
-    """Folder that ``ref`` names."""
-    folder = Path(ref)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{ref}: no such folder. Give a folder that save_pretrained or `unknot fit` wrote.")
-    return folder
-
-
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(source: Source) -> dict[str, Any]:
     """Read and check ``config.json``."""
-    path = folder / CONFIG
+    path, label = source.path(CONFIG), source.label(CONFIG)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MAX_CONFIG:
+            raise ValueError(f"{label}: {path.stat().st_size:,} bytes; no configuration has more than {MAX_CONFIG:,}.")
+        text = path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file; {folder} does not hold a saved model.") from None
+        raise FileNotFoundError(f"{label}: no such file; {source.folder} does not hold a saved model.") from None
+    try:
+        config = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error}). Save the model again.") from None
+        raise ValueError(f"{label}: not valid JSON ({error}). Save the model again.") from None
     if not isinstance(config, dict) or not isinstance(config.get("arguments"), dict):
-        raise ValueError(f"{path}: expected an object with 'model' and 'arguments'. Save the model again.")
+        raise ValueError(f"{label}: expected an object with 'model' and 'arguments'. Save the model again.")
     if unknown := sorted(config.keys() - KEYS):
-        raise ValueError(f"{path}: unknown keys {unknown}; known are {sorted(KEYS)}. Remove them.")
+        raise ValueError(f"{label}: unknown keys {unknown}; known are {sorted(KEYS)}. Remove them.")
     if not isinstance(config.get("model"), str) or not isinstance(config.get("dataset"), str | None):
-        raise ValueError(f"{path}: 'model' must be a name and 'dataset' a name or null.")
+        raise ValueError(f"{label}: 'model' must be a name and 'dataset' a name or null.")
     return config
 
 
-def _build(cls: type[Any], folder: Path, config: dict[str, Any]) -> Any:
-    path, arguments = folder / CONFIG, config["arguments"]
+def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
+    """A model of class ``cls`` with the arguments of ``config`` and the weights of ``source``, in evaluation mode."""
+    label, arguments = source.label(CONFIG), config["arguments"]
     known = arguments_of(cls)
     if unknown := sorted(arguments.keys() - set(known)):
-        raise ValueError(f"{path}: {cls.__name__} has no arguments {unknown}; it takes {known}. Remove them.")
+        raise ValueError(f"{label}: {cls.__name__} has no arguments {unknown}; it takes {known}. Remove them.")
+    if long := sorted(name for name, value in arguments.items() if isinstance(value, list) and len(value) > MAX_LIST):
+        raise ValueError(f"{label}: {long} must be lists of at most {MAX_LIST} values; a layer is built for each.")
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     try:
         with torch.device("meta"):  # allocates nothing, so that hostile sizes cost nothing
             model = cls(**arguments)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
-        raise ValueError(f"{path}: these arguments do not build a {cls.__name__}: {reason}") from None
-    model.load_state_dict(_read_weights(folder / WEIGHTS, model), strict=True, assign=True)
+        raise ValueError(f"{label}: these arguments do not build a {cls.__name__}: {reason}") from None
+    model.load_state_dict(_read_weights(source, model), strict=True, assign=True)
+    model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
     model.trained_on = config.get("dataset")
+    model.hub_repo, model.hub_revision = source.repo, source.commit
     return model.eval()
 
 
-def _read_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+def _read_weights(source: Source, model: nn.Module) -> dict[str, torch.Tensor]:
     """Read weights, in any float precision, whose names and shapes in the header are exactly those of ``model``."""
     expected = model.state_dict()
+    path, label = source.path(WEIGHTS), source.label(WEIGHTS)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -148,12 +205,12 @@ def _read_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
                 raise ValueError(
-                    f"{path}: not the weights of this {type(model).__name__} ({'; '.join(problems[:3])}{more}). "
+                    f"{label}: not the weights of this {type(model).__name__} ({'; '.join(problems[:3])}{more}). "
                     f"{CONFIG} and {WEIGHTS} must come from the same model."
                 )
             # A copy, because these tensors are windows into the file, which may yet be overwritten.
             return {name: file.get_tensor(name).to(tensor.dtype, copy=True) for name, tensor in expected.items()}
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file; the folder holds a config but no weights.") from None
+        raise FileNotFoundError(f"{label}: no such file; the folder holds a config but no weights.") from None
     except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: not a whole safetensors file ({error}). Copy or save it again.") from None
+        raise ValueError(f"{label}: not a whole safetensors file ({error}). Copy or save it again.") from None

@@ -34,7 +34,9 @@ assert "torch" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("words", [[], *([name, "--help"] for name in (*RUN_COMMANDS, "evaluate", "data", "demo"))])
+@pytest.mark.parametrize(
+    "words", [[], *([name, "--help"] for name in (*RUN_COMMANDS, "evaluate", "data", "hub", "slots", "demo"))]
+)
 def test_help_does_not_import_torch(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", HELP, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -43,7 +45,7 @@ def test_help_does_not_import_torch(words: list[str]) -> None:
 
 SMALL = ["--model.image_shape", "[3,32,32]", "--data.dataset.image_size", "32"]
 INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn ones
-    "slot_set_clevr": ["--data.dataset", "unknot.datamodules.clevr_scenes.ClevrScenes", *SMALL],
+    "slot_set_clevr": ["--data.dataset", "unknot.datamodules.ClevrScenes", *SMALL],
     "slot_set_scenes": SMALL,
     "slot_mlp_scenes": SMALL,
 }

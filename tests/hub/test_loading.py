@@ -6,14 +6,21 @@ import pytest
 import torch
 
 from unknot.hub import load
-from unknot.zoo import MODELS, list_models
+from unknot.zoo import MODELS, VAE, list_models
+from unknot.zoo.pretrained import arguments_of
 
 SHAPE = (1, 32, 32)
 
 
 @pytest.fixture(params=list_models())
 def model(request):
-    return MODELS[request.param](image_shape=SHAPE, latent_dim=3)
+    cls = MODELS[request.param]
+    return cls(image_shape=SHAPE, **({"latent_dim": 3} if "latent_dim" in arguments_of(cls) else {})).eval()
+
+
+def represent(model, images):
+    torch.manual_seed(0)  # slots start at random
+    return model.represent(images)
 
 
 @pytest.mark.parametrize("kind", [str, lambda path: path])
@@ -24,7 +31,10 @@ def test_picks_the_class(model, tmp_path, kind):
     assert dict(loaded.hparams) == dict(model.hparams)
     assert loaded.trained_on == "dsprites"
     assert not loaded.training
-    assert torch.equal(loaded(x), model(x))
+    assert torch.equal(represent(loaded, x), represent(model, x))
+    assert loaded.device == torch.device("cpu")
+    if isinstance(loaded, VAE):
+        assert loaded.sample(2).shape == (2, *SHAPE)
 
 
 @pytest.mark.parametrize("name", ["GammaVAE", "VAE", "betavae", "", "os.system"])

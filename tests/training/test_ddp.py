@@ -55,13 +55,24 @@ import sys
 import torch
 from unknot._lightning import pl
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule
-from unknot.zoo import MODELS
+from unknot.datamodules.clevr_scenes import ClevrScenes
+from unknot.datamodules.sets import SetDataModule
+from unknot.zoo import MODELS, VAE
+
+SLOTS = {
+    "SlotSetPredictor": {"warmup_steps": 0},
+    "SlotMLPSetPredictor": {"warmup_steps": 0, "hidden_dim": 32},
+    "DSPNSetPredictor": {"hidden_dim": 16, "num_iterations": 2},
+    "SlotAutoEncoder": {"warmup_steps": 0, "strides": (2, 2, 1, 1), "channels": 16},
+}
 
 torch.set_num_threads(1)
 dataset, states = DSprites(), {}
 for name, model_class in MODELS.items():
     pl.seed_everything(0)
-    if name.startswith("S2") or name == "SupervisedVAE":
+    if not issubclass(model_class, VAE):
+        data = SetDataModule(ClevrScenes(image_size=32, max_objects=4, samples=1), batch_size=4, num_val_batches=1)
+    elif name.startswith("S2") or name == "SupervisedVAE":
         data = LabelledDataModule(dataset, num_labels=20, batch_size=4, num_val_batches=1)
     elif name.endswith(("GVAE", "MLVAE")):
         data = PairDataModule(dataset, k=1, group_label=True, batch_size=4, num_val_batches=1)
@@ -71,7 +82,7 @@ for name, model_class in MODELS.items():
         accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, val_check_interval=2, check_val_every_n_epoch=None,
     )
-    model = model_class()
+    model = model_class() if issubclass(model_class, VAE) else model_class((3, 32, 32), **SLOTS[name])
     before = {key: value.clone() for key, value in model.state_dict().items()}
     trainer.fit(model, datamodule=data)
     changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]

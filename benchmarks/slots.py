@@ -1,0 +1,92 @@
+"""Slot Attention, forward and backward, beside the `slot-attention` package: one thread, CPU time.
+
+    pip install 'unknot[bench]' && python benchmarks/slots.py
+
+The sizes are those of set prediction on CLEVR: batch 32, 1024 inputs of 64 numbers, 10 slots, 3 iterations. Both
+compute the same function; ours projects the slots instead of the inputs. Rounds alternate, so that load on the machine
+meets both.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from slot_attention import SlotAttention as Theirs
+from tqdm.auto import tqdm
+
+from unknot.zoo import SlotAttention
+
+BATCH, INPUTS, DIM, SLOTS, ITERATIONS = 32, 1024, 64, 10, 3
+
+
+def seconds(module: torch.nn.Module, inputs: torch.Tensor) -> float:
+    """CPU time of one forward and backward pass, with gradients of inputs and weights."""
+    inputs.grad = None
+    module.zero_grad()
+    start = time.process_time()
+    result = module(inputs)
+    slots = result if isinstance(result, torch.Tensor) else result.slots
+    slots.square().mean().backward()
+    return time.process_time() - start
+
+
+def same_function(ours: SlotAttention) -> float:
+    """Largest difference of the slots after copying all weights, from the same noise."""
+    reference = Theirs(SLOTS, DIM, ITERATIONS)
+    with torch.no_grad():
+        for layer in (reference.to_q, reference.to_k, reference.to_v):
+            layer.bias.zero_()
+        for norm, mine in zip(
+            (reference.norm_input, reference.norm_slots, reference.norm_pre_ff),
+            (ours.norm_inputs, ours.norm_slots, ours.norm_mlp),
+            strict=True,
+        ):
+            norm.eps = mine.eps
+        reference.to_q.weight.copy_(ours.q.weight)
+        reference.to_k.weight.copy_(ours.k.weight)
+        reference.to_v.weight.copy_(ours.v.weight)
+        reference.gru.load_state_dict(ours.gru.state_dict())
+        reference.mlp.load_state_dict(ours.mlp.state_dict())
+        reference.slots_mu.copy_(ours.mu)
+        reference.slots_logsigma.copy_(ours.log_sigma)
+        inputs = torch.randn(BATCH, INPUTS, DIM)
+        torch.manual_seed(1)
+        expected = reference(inputs)
+        torch.manual_seed(1)
+        return float((ours(inputs).slots - expected).abs().max())
+
+
+def main() -> None:
+    """Alternate, and print medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    modules = {
+        "unknot": SlotAttention(SLOTS, DIM, num_iterations=ITERATIONS),
+        "slot-attention": Theirs(SLOTS, DIM, ITERATIONS),
+    }
+    inputs = torch.randn(BATCH, INPUTS, DIM, requires_grad=True)
+    for module in modules.values():
+        for _ in range(3):
+            seconds(module, inputs)
+    times: dict[str, list[float]] = {name: [] for name in modules}
+    for _ in tqdm(range(arguments.rounds), leave=False, disable=None):
+        for name, module in modules.items():
+            times[name].append(seconds(module, inputs))
+    print(f"torch {torch.__version__}, 1 thread, batch {BATCH}, N {INPUTS}, D {DIM}, K {SLOTS}, T {ITERATIONS}")
+    for name, values in times.items():
+        print(f"{name:<16} median {1e3 * statistics.median(values):6.1f} ms   least {1e3 * min(values):6.1f} ms")
+    ours, theirs = times.values()
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    print(f"ratio            median {ratio:.2f}      least {min(theirs) / min(ours):.2f}")
+    print(f"same function: slots differ by at most {same_function(modules['unknot']):.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""``unknot hub list | show | pull | push | publish-shipped | serve``. Listing must answer without importing torch."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from unknot.hub.cards import plain
+from unknot.hub.listing import SOURCES, Checkpoint, gather, pull, select, show
+
+COLUMNS = 6
+"""Scores that the table shows at most."""
+
+
+def hub_command(arguments: argparse.Namespace) -> int:
+    """Run one of the actions."""
+    return {
+        "list": _list,
+        "show": _show,
+        "pull": _pull,
+        "push": _push,
+        "publish-shipped": _publish_shipped,
+        "serve": _serve,
+    }[arguments.action](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    bounds = {}
+    for side in ("min", "max"):
+        for text in getattr(arguments, side):
+            score, _, value = text.partition("=")
+            try:
+                bounds[f"{side}_{score}"] = float(value)
+            except ValueError:
+                raise ValueError(f"--{side} {text}: expected SCORE=NUMBER, e.g. --{side} mig=0.3.") from None
+    rows, notes = gather(arguments.source or SOURCES, arguments.endpoint)
+    rows = select(
+        rows,
+        arguments.dataset,
+        arguments.method,
+        arguments.family,
+        arguments.search,
+        arguments.sort,
+        arguments.limit,
+        bounds,
+    )
+    if arguments.json:
+        print(json.dumps([row.to_dict() for row in rows], indent=2))
+    else:
+        asked = [bound.partition("_")[2] for bound in bounds]
+        print_table(rows, [*asked, *([arguments.sort.removeprefix("-")] if arguments.sort else [])])
+    for note in notes:
+        print(f"unknot: note: {plain(note, 500)}", file=sys.stderr)
+    return 0
+
+
+def print_table(rows: list[Checkpoint], first: list[str]) -> None:
+    """One line for each checkpoint; scores that were asked for come first, then those that most have."""
+    if not rows:
+        print("No checkpoints. `unknot hub pull USER/REPO` fetches one; `unknot hub list --help` shows the filters.")
+        return
+    counts: dict[str, int] = {}
+    for row in rows:
+        for score in row.scores:
+            if not score.endswith("_std"):
+                counts[score] = counts.get(score, 0) + 1
+    common = sorted(counts, key=lambda score: (-counts[score], "_" in score, score))
+    scores = list(dict.fromkeys([score for score in [*first, *common] if score in counts]))[:COLUMNS]
+    table = [["name", "model", "data set", *scores, "size", "where", "commit"]]
+    for row in rows:
+        values = [f"{row.scores[score]:.3f}" if score in row.scores else "-" for score in scores]
+        size = f"{row.bytes / 1e6:.1f} MB" if row.bytes is not None else "-"
+        commit = row.commit[:7] if row.commit else "-"
+        cells = [row.ref, row.model or "-", row.dataset or "-", *values, size, "+".join(row.sources), commit]
+        table.append([plain(cell, 60) for cell in cells] + ([plain(row.problem, 100)] if row.problem else []))
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        cells = [
+            cell.rjust(width) if 3 <= column < 4 + len(scores) else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=False))
+        ]
+        print("  ".join([*cells, *line[len(widths) :]]).rstrip())
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    described = show(arguments.ref, arguments.endpoint)
+    if arguments.json:
+        print(json.dumps(described.to_dict(), indent=2))
+        return 0
+    row = described.checkpoint
+    pinned = f"{row.ref}@{row.commit}" if row.commit else row.ref
+    facts = {
+        "name": row.ref,
+        "commit": row.commit,
+        "where": "+".join(row.sources),
+        "model": row.model,
+        "data set": row.dataset,
+        "family": row.family,
+        "seed": row.seed,
+        "licence": row.license,
+        "modified": row.modified,
+        "problem": row.problem,
+    }
+    for name, value in facts.items():
+        if value is not None:
+            print(f"{name:<9} {plain(value)}")
+    print(f"{'load':<9} unknot.hub.load({pinned!r})")
+    for title, lines in (
+        ("scores", [f"{plain(name, 40):<28} {value:.4f}" for name, value in row.scores.items()]),
+        ("files", [f"{plain(name, 60):<28} {count:,}" for name, count in described.files.items()]),
+    ):
+        if lines:
+            print(f"{title}\n  " + "\n  ".join(lines))
+    if described.body.strip():
+        print("card")
+        for line in described.body.splitlines():
+            print(f"  {plain_line(line)}".rstrip())
+    return 0
+
+
+def plain_line(line: str) -> str:
+    """A line of a foreign card for the terminal: its spaces stay, control characters go."""
+    return "".join(letter for letter in line.expandtabs(4) if letter.isprintable())[:500]
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    folder = pull(arguments.ref, arguments.folder, arguments.endpoint)
+    print(f"{arguments.ref} is in {folder}")
+    name = str(folder) if arguments.folder else arguments.ref
+    print(f"Load it with unknot.hub.load({name!r}); score it with `unknot evaluate {name}`.")
+    return 0
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from unknot.hub.loading import load
+    from unknot.hub.publishing import known_about, push
+
+    folder = Path(arguments.source)
+    run = folder / "model" if (folder / "model" / "config.json").is_file() else folder
+    model = load(run if run.is_dir() else arguments.source)
+    options = known_about(folder) if folder.is_dir() else {}
+    if arguments.scores:
+        options["scores"] = json.loads(Path(arguments.scores).read_text(encoding="utf-8"))
+        if not isinstance(options["scores"], dict):
+            raise ValueError(f"{arguments.scores}: expected scores, as `unknot evaluate --json` writes them.")
+    given = {"seed": arguments.seed, "command": arguments.train_command, "license": arguments.license}
+    options |= {name: value for name, value in given.items() if value is not None}
+    push(
+        model,
+        arguments.repo,
+        private=not arguments.public,
+        message=arguments.message,
+        endpoint=arguments.endpoint,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+        **options,
+    )
+    return 0
+
+
+def _publish_shipped(arguments: argparse.Namespace) -> int:
+    from unknot.hub.publishing import publish_shipped
+
+    publish_shipped(
+        arguments.organisation,
+        private=not arguments.public,
+        endpoint=arguments.endpoint,
+        dry_run=arguments.dry_run,
+    )
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from unknot.hub.server import serve
+
+    serve(
+        arguments.folder,
+        arguments.host,
+        arguments.port,
+        arguments.tokens,
+        arguments.max_file << 20,
+        say=lambda text: print(text, flush=True),
+    )
+    return 0

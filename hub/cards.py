@@ -1,0 +1,181 @@
+"""Model cards: ``README.md`` with YAML on top. They are written by others, so they are read as data and with limits."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+MAX_CARD = 1 << 20
+MAX_METADATA = 1 << 17
+MAX_DEPTH = 20
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes shared values out each time, as aliases are not read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Card:
+    """Metadata and text of a card; ``problem`` says why the metadata could not be read, where it could not."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    body: str = ""
+    problem: str | None = None
+
+
+def read_card(text: str | bytes) -> Card:
+    """Read a card; one that cannot be read is a card without metadata, and says why.
+
+    >>> read_card("---\\ntags: [unknot]\\n---\\n# A model\\n")
+    Card(metadata={'tags': ['unknot']}, body='# A model\\n', problem=None)
+    >>> read_card("---\\na: &a [1]\\nb: *a\\n---\\n").problem
+    'YAML aliases are not read'
+    """
+    if len(text) > MAX_CARD:
+        return Card(problem=f"longer than {MAX_CARD} bytes")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    text = text.removeprefix("\ufeff")
+    if not re.match(r"---[ \t]*\r?\n", text):
+        return Card(body=text)
+    found = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)(?:\r?\n)?", text, re.DOTALL | re.MULTILINE)
+    if not found:
+        return Card(body=text, problem="metadata without an end")
+    top, body = found[1], text[found.end() :]
+    if len(top) > MAX_METADATA:
+        return Card(body=body, problem=f"metadata longer than {MAX_METADATA} bytes")
+    try:
+        _check_plain(top)
+        loaded = yaml.load(top, Loader=_Loader)  # a SafeLoader: no objects, no code
+        # To JSON and back: dates become text, numbers finite, and a page or a command gets what any client would.
+        encoded = json.dumps({} if loaded is None else loaded, default=str, ensure_ascii=False)
+        metadata = json.loads(encoded.encode(errors="replace"), parse_constant=lambda name: None)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        reason = str(getattr(error, "problem", None) or error).partition("\n")[0]
+        return Card(body=body, problem=reason[:200] or "not YAML")
+    if not isinstance(metadata, dict):
+        return Card(body=body, problem="metadata is not a mapping")
+    return Card(metadata, body)
+
+
+def write_card(metadata: Mapping[str, Any], body: str) -> str:
+    """The text of a card.
+
+    >>> print(write_card({"tags": ["unknot"]}, "# A model\\n"), end="")
+    ---
+    tags:
+    - unknot
+    ---
+    <BLANKLINE>
+    # A model
+    """
+    top = yaml.dump(dict(metadata), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{top}---\n\n{body}"
+
+
+def model_index(name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any]) -> list[Any]:
+    """Numeric scores in the form that the Hub reads.
+
+    >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
+    [{'type': 'mig', 'name': 'MIG', 'value': 0.3}]
+    """
+    metrics: list[dict[str, Any]] = []
+    for metric, value in scores.items():
+        entry = {"type": metric, "name": label(metric), "value": value}
+        metrics.append(entry | ({"args": dict(protocol)} if protocol else {}))
+    result = {
+        "task": {"type": "disentanglement", "name": "Disentanglement"},
+        "dataset": {"type": dataset, "name": dataset},
+        "metrics": metrics,
+    }
+    return [{"name": name, "results": [result]}]
+
+
+def scores_of(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """All finite numbers of ``model-index``; whatever else is there is passed over.
+
+    >>> scores_of({"model-index": [{"results": [{"metrics": [{"type": "mig", "value": 0.3}, {"type": 3}]}]}]})
+    {'mig': 0.3}
+    """
+    scores: dict[str, float] = {}
+    for model in _list(metadata.get("model-index")):
+        for result in _list(_get(model, "results")):
+            for metric in _list(_get(result, "metrics")):
+                name, value = _get(metric, "type"), _get(metric, "value")
+                if isinstance(name, str) and isinstance(value, int | float) and not isinstance(value, bool):
+                    try:
+                        number = float(value)
+                    except OverflowError:
+                        continue
+                    if math.isfinite(number):
+                        scores.setdefault(name[:100], number)
+    return scores
+
+
+def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What our own block of the metadata says, or else the tags: model, data set, family, seed, ..."""
+    facts = metadata.get("unknot")
+    facts = {str(key): value for key, value in facts.items()} if isinstance(facts, dict) else {}
+    for tag in _list(metadata.get("tags")):
+        prefix, colon, value = tag.partition(":") if isinstance(tag, str) else ("", "", "")
+        key = {"method": "model", "zoo-dataset": "dataset", "family": "family"}.get(prefix)
+        if colon and key and value:
+            facts.setdefault(key, value)
+    return facts
+
+
+def label(metric: str) -> str:
+    """A metric's name for people.
+
+    >>> label("factor_vae"), label("mig"), label("dci_completeness")
+    ('FactorVAE', 'MIG', 'DCI completeness')
+    """
+    names = {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE", "mig": "MIG", "dci": "DCI", "sap": "SAP", "irs": "IRS"}
+    for short, long in names.items():
+        if metric == short or metric.startswith(f"{short}_"):
+            return (long + metric[len(short) :]).replace("_", " ")
+    return metric.replace("_", " ").capitalize()
+
+
+def digest(text: str) -> str:
+    """sha256 of a text, to see later whether somebody changed it."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plain(text: Any, length: int = 200) -> str:
+    """Foreign text for a terminal: one line, without control characters.
+
+    >>> plain("a\\x1b[31m\\nb")
+    'a[31m b'
+    """
+    joined = " ".join(str(text).split())
+    return "".join(letter for letter in joined if letter.isprintable())[:length]
+
+
+def _check_plain(text: str) -> None:
+    """Refuse aliases, whose copies of copies fill any memory, and nesting deep enough to overflow the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("YAML aliases are not read")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _get(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None

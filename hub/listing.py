@@ -1,0 +1,385 @@
+"""List, show and pull checkpoints: shipped, cached and remote together. Nothing here imports torch."""
+
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unknot._files import replacing
+from unknot.hub import client
+from unknot.hub.cards import MAX_CARD, Card, facts_of, read_card, scores_of
+from unknot.hub.errors import AccessError, OfflineError, UnreachableError
+from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
+
+MAX_REMOTE = 5000
+SOURCES = ("shipped", "cached", "remote")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One row of the list. Everything but ``ref``, ``sources``, ``commit`` and ``bytes`` is what its author says.
+
+    ``problem`` tells why its card or configuration could not be read, where that is so.
+    """
+
+    ref: str
+    sources: tuple[str, ...]
+    commit: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    family: str | None = None
+    seed: int | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    bytes: int | None = None
+    modified: str | None = None
+    license: str | None = None
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A checkpoint in full: its row, its files with their sizes, and the text of its card (untrusted)."""
+
+    checkpoint: Checkpoint
+    files: dict[str, int]
+    body: str
+    metadata: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.checkpoint.to_dict() | {"files": self.files, "card": self.body, "metadata": self.metadata}
+
+
+def list_checkpoints(
+    dataset: str | None = None,
+    method: str | None = None,
+    family: str | None = None,
+    search: str | None = None,
+    sort: str | None = None,
+    limit: int | None = None,
+    sources: Iterable[str] = SOURCES,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    **bounds: float,
+) -> list[Checkpoint]:
+    """Checkpoints that are shipped, cached, or on the hub, filtered and sorted by any of their scores.
+
+    A hub that cannot be reached within a few seconds is left out with a warning; offline mode leaves it out silently.
+
+    Args:
+        dataset: only those trained on it.
+        method: only those of this model, e.g. ``"AdaGVAE"``; case, ``-`` and ``_`` do not matter.
+        family: only those of this family, e.g. ``"weak"``.
+        search: part of the name.
+        sort: a score (highest first, those without it last), ``"modified"`` (newest first), ``"ref"`` or ``"bytes"``;
+            ``"-mig"`` turns the order.
+        limit: how many at most.
+        sources: any of ``"shipped"``, ``"cached"`` and ``"remote"``.
+        endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
+        token: to see private repositories; False sends none.
+        cache_dir: the client's cache; by default its own.
+        bounds: ``min_SCORE`` and ``max_SCORE`` for any score, e.g. ``min_dci=0.5``.
+
+    >>> [row.ref for row in list_checkpoints(sources=["shipped"], search="no such name")]
+    []
+    """
+    rows, notes = gather(sources, endpoint, token, cache_dir)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return select(rows, dataset, method, family, search, sort, limit, bounds)
+
+
+def gather(
+    sources: Iterable[str] = SOURCES,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> tuple[list[Checkpoint], list[str]]:
+    """All checkpoints, each once, and notes about a source that could not be asked."""
+    wanted = set(sources)
+    if unknown := sorted(wanted - set(SOURCES)):
+        raise ValueError(f"Unknown sources {unknown}; there are {list(SOURCES)}.")
+    found: list[Checkpoint] = []
+    notes: list[str] = []
+    if "shipped" in wanted:
+        for name in shipped_names():
+            folder = shipped_folder(name)
+            assert folder is not None
+            found.append(describe_folder(folder, name, "shipped").checkpoint)
+    if "cached" in wanted:
+        found += _cached(cache_dir)
+    if "remote" in wanted and not client.is_offline():
+        try:
+            found += _remote(endpoint, token)
+        except (UnreachableError, OfflineError, AccessError) as error:
+            notes.append(str(error))
+    rows: dict[str, Checkpoint] = {}
+    for row in found:
+        known = rows.get(row.ref)
+        if known is None:
+            rows[row.ref] = row
+        else:  # what `load` would give is told: the shipped one, else the newest, which is the hub's
+            told = known if "shipped" in known.sources else row
+            size = told.bytes or (known.bytes if known.commit == row.commit else None)
+            both = asdict(told) | {"sources": (*known.sources, *row.sources), "bytes": size}
+            rows[row.ref] = Checkpoint(**both)
+    return list(rows.values()), notes
+
+
+def select(
+    rows: Iterable[Checkpoint],
+    dataset: str | None = None,
+    method: str | None = None,
+    family: str | None = None,
+    search: str | None = None,
+    sort: str | None = None,
+    limit: int | None = None,
+    bounds: Mapping[str, float] | None = None,
+) -> list[Checkpoint]:
+    """Filter and sort, as :func:`list_checkpoints` does."""
+    rows = list(rows)
+    for wanted, name in ((dataset, "dataset"), (method, "model"), (family, "family")):
+        if wanted is not None:
+            rows = [row for row in rows if _bare(getattr(row, name) or "") == _bare(wanted)]
+    if search is not None:
+        rows = [row for row in rows if search.lower() in row.ref.lower()]
+    for bound, value in (bounds or {}).items():
+        side, _, score = bound.partition("_")
+        if side not in ("min", "max") or not score:
+            raise TypeError(f"{bound!r} is not an argument; bounds are min_SCORE and max_SCORE, e.g. min_dci.")
+        sign = 1 if side == "min" else -1
+        rows = [row for row in rows if score in row.scores and sign * row.scores[score] >= sign * value]
+    rows.sort(key=lambda row: row.ref)
+    if sort is not None:
+        name, turned = sort.removeprefix("-"), sort.startswith("-")
+        if name in ("ref", "modified", "bytes", "model", "dataset", "family"):
+            known = [row for row in rows if getattr(row, name) is not None]
+            known.sort(key=lambda row: getattr(row, name), reverse=(name == "modified") != turned)
+        else:
+            known = [row for row in rows if name in row.scores]
+            if rows and not known:
+                scores = sorted({score for row in rows for score in row.scores})
+                raise ValueError(f"No checkpoint here has a score {name!r}; there are {', '.join(scores) or 'none'}.")
+            known.sort(key=lambda row: row.scores[name], reverse=not turned)
+        rows = known + [row for row in rows if row not in known]
+    return rows[:limit]
+
+
+def show(
+    ref: str | Path,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> Description:
+    """All that is known about one checkpoint, without its weights.
+
+    Args:
+        ref: a shipped name, ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
+        endpoint: address of the hub.
+        token: to see private repositories.
+        cache_dir: the client's cache.
+    """
+    folder, named = Path(ref), parse_ref(ref)
+    if folder.is_dir() and (named is None or (folder / "config.json").exists()):
+        return describe_folder(folder, str(ref), "folder")
+    if named is None:
+        raise FileNotFoundError(f"{ref}: no such folder. Give one, a shipped name, USER/REPO or USER/REPO@REVISION.")
+    repo, revision = named
+    if revision is None and (shipped := shipped_folder(repo)):
+        return describe_folder(shipped, repo, "shipped")
+    known = client.cached_commit(repo, revision, cache_dir)
+    snapshots = client.repo_cache(repo, cache_dir) / "snapshots"
+    if known and (known == revision or client.is_offline()):
+        return describe_folder(snapshots / known, repo, "cached", known)
+    try:
+        listing = client.look_up(repo, revision, endpoint, token)
+    except (UnreachableError, OfflineError):
+        if not known:
+            raise
+        return describe_folder(snapshots / known, repo, "cached", known)
+    card = Card()
+    if "README.md" in listing.files:
+        card = read_card(client.download(listing, "README.md", endpoint, token, cache_dir).read_bytes())
+    files = {name: file.size for name, file in sorted(listing.files.items())}
+    weights = files.get("model.safetensors")
+    row = _row(repo, "remote", listing.commit, card.metadata, _unread(card), weights, listing.modified)
+    return Description(row, files, card.body, card.metadata)
+
+
+def pull(
+    ref: str,
+    folder: str | Path | None = None,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    max_bytes: int | None = None,
+) -> Path:
+    """Download a checkpoint, checked, for use without a network; give the folder that holds it.
+
+    Only the model, its card, its pictures and the record of its training are fetched; other files of the repository are
+    left where they are.
+
+    Args:
+        ref: ``USER/REPO`` or ``USER/REPO@REVISION``, or a shipped name.
+        folder: where to put it; by default it stays in the client's cache, where ``load`` finds it.
+        endpoint: address of the hub.
+        token: to read private repositories.
+        cache_dir: the client's cache.
+        max_bytes: weights above this size are refused (default: 2 GB).
+    """
+    named = parse_ref(ref)
+    if named is None:
+        raise ValueError(f"{ref!r} is not USER/REPO or USER/REPO@REVISION.")
+    repo, revision = named
+    shipped = shipped_folder(repo) if revision is None else None
+    if shipped:
+        source = shipped
+        names = [path.relative_to(shipped).as_posix() for path in sorted(shipped.rglob("*")) if path.is_file()]
+    else:
+        listing = client.look_up(repo, revision, endpoint, token)
+        names = ["config.json", "model.safetensors"]
+        names += [name for name in sorted(listing.files) if client.limit_of(name) and name not in names][:200]
+        paths = [client.download(listing, name, endpoint, token, cache_dir, max_bytes) for name in names]
+        client.remember(listing, revision, cache_dir)
+        source = paths[0].parent
+    if folder is None:
+        return source
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not an empty folder. Give another one.")
+    for name in names:
+        with replacing(target / name) as beside:
+            shutil.copyfile(source / name, beside)
+    return target
+
+
+def describe_folder(folder: Path, ref: str, source: str, commit: str | None = None) -> Description:
+    """A checkpoint on this disk; a card or configuration that cannot be read is a problem noted, not an error."""
+    card, problem = Card(), None
+    path = folder / "README.md"
+    if path.is_file():
+        card = read_card(path.read_bytes()) if path.stat().st_size <= MAX_CARD else Card(problem="card too long")
+    config: dict[str, Any] = {}
+    try:
+        text = (folder / "config.json").read_bytes()[: 1 << 20]
+        loaded = json.loads(text)
+        config = {key: loaded[key] for key in ("model", "dataset") if isinstance(loaded.get(key), str)}
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        problem = f"config.json unreadable: {str(error)[:200]}"
+    weights = folder / "model.safetensors"
+    size = weights.stat().st_size if weights.is_file() else None
+    row = _row(ref, source, commit, card.metadata, problem or _unread(card), size, None, config)
+    found = [one for one in sorted(folder.rglob("*")) if one.is_file()]
+    files = {one.relative_to(folder).as_posix(): one.stat().st_size for one in found}
+    return Description(row, files, card.body, card.metadata)
+
+
+def _cached(cache_dir: str | Path | None) -> list[Checkpoint]:
+    rows = []
+    for folder in sorted(client.cache_of(cache_dir).glob("models--*--*")):
+        repo = folder.name.removeprefix("models--").replace("--", "/")
+        commit = client.cached_commit(repo, None, cache_dir)
+        if commit is None:  # loaded by its commit alone
+            commits = [path.parent for path in folder.glob("snapshots/*/config.json")]
+            commits = [path for path in commits if (path / "model.safetensors").is_file()]
+            commit = max(commits, key=lambda path: path.stat().st_mtime).name if commits else None
+        if commit is None or not parse_ref(repo):
+            continue
+        description = describe_folder(folder / "snapshots" / commit, repo, "cached", commit)
+        if _is_ours(folder / "snapshots" / commit / "config.json"):  # the cache is shared with other libraries
+            rows.append(description.checkpoint)
+    return rows
+
+
+def _is_ours(config: Path) -> bool:
+    try:
+        loaded = json.loads(config.read_bytes()[: 1 << 20])
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(loaded, dict) and isinstance(loaded.get("model"), str) and "arguments" in loaded
+
+
+def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
+    """What the hub lists under our tag, page by page: the client's own listing would retry for 23 seconds."""
+    address = client.endpoint_of(endpoint)
+
+    def question() -> list[dict[str, Any]]:
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
+
+        headers = build_hf_headers(token=token)
+        query: dict[str, str] | None = {"filter": "unknot", "full": "true", "cardData": "true", "limit": "1000"}
+        url = f"{address}/api/models"
+        pages: list[dict[str, Any]] = []
+        while url and len(pages) < MAX_REMOTE:
+            response = get_session().get(url, params=query, headers=headers, timeout=client.DEADLINE)
+            hf_raise_for_status(response)
+            page = response.json()
+            if not isinstance(page, list):
+                raise ConnectionError("it does not speak as a hub does")
+            pages += page
+            url, query = response.links.get("next", {}).get("url", ""), None
+            if url and not url.startswith(f"{address}/"):
+                raise ConnectionError("its list goes on at another address")
+        return pages
+
+    rows = []
+    for one in client.ask(address, "The list of checkpoints", question):
+        if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not parse_ref(one["id"]):
+            continue
+        metadata = one.get("cardData") if isinstance(one.get("cardData"), dict) else {}
+        commit = one.get("sha") if re.fullmatch(r"[0-9a-f]{40}", str(one.get("sha"))) else None
+        modified = one.get("lastModified") if isinstance(one.get("lastModified"), str) else None
+        rows.append(_row(one["id"], "remote", commit, metadata or {}, None, None, modified))
+    return rows
+
+
+def _row(
+    ref: str,
+    source: str,
+    commit: str | None,
+    metadata: Mapping[str, Any],
+    problem: str | None,
+    size: int | None,
+    modified: str | None,
+    config: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    facts = facts_of(metadata) | dict(config or {})
+    texts = {name: _text(facts.get(name)) for name in ("model", "dataset", "family")}
+    seed, count = facts.get("seed"), facts.get("bytes")
+    return Checkpoint(
+        ref=ref,
+        sources=(source,),
+        commit=commit,
+        **texts,
+        seed=seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
+        scores=scores_of(metadata),
+        bytes=size if size is not None else count if isinstance(count, int) else None,
+        modified=modified,
+        license=_text(metadata.get("license")),
+        problem=problem,
+    )
+
+
+def _unread(card: Card) -> str | None:
+    return f"card unreadable: {card.problem}" if card.problem else None
+
+
+def _text(value: Any) -> str | None:
+    return value[:200] if isinstance(value, str) else None
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()

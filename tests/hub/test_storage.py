@@ -1,0 +1,416 @@
+"""The hub's storage: commits that are there or not, whatever happens, and many hands at once."""
+
+import base64
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import get_session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unknot.hub import client
+from unknot.hub.storage import Missing, Stale, Store, Taken, check_file_name, check_repo_id
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "store")
+    yield store
+    store.close()
+
+
+def put(store, files, parent=None, repo="me/x"):
+    return store.commit(repo, "main", {path: store.keep(text) for path, text in files.items()}, [], parent, "s", "me")
+
+
+def contents(store, revision="main", repo="me/x"):
+    files = store.snapshot(repo, revision)[1].files
+    return {path: store.path(file).read_bytes() for path, file in files.items()}
+
+
+def test_history_is_kept(store):
+    store.create("me/x", False, "me")
+    first = put(store, {"a": b"1", "b/c": b"2"})
+    second = put(store, {"a": b"3"}, first)
+    assert contents(store, first) == {"a": b"1", "b/c": b"2"}
+    assert contents(store) == contents(store, second) == {"a": b"3", "b/c": b"2"}
+    assert [commit.id for commit in store.history("me/x", "main")][:2] == [second, first]
+    assert put(store, {"a": b"3"}) == second  # no change, no commit
+    store.commit("me/x", "main", {}, ["b/"], None, "s", "me")
+    assert contents(store) == {"a": b"3"}
+
+
+def test_hashes_are_those_of_git(store, tmp_path):
+    kept = store.keep(b"text\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path / "git")], check=True)
+    done = subprocess.run(["git", "hash-object", "--stdin"], input=b"text\n", capture_output=True, check=True)
+    assert kept["sha1"] == done.stdout.decode().strip()
+    assert kept["sha256"] == hashlib.sha256(b"text\n").hexdigest()
+
+
+def test_an_upload_mends_what_the_disk_has_spoilt(store):
+    store.create("me/x", False, "me")
+    put(store, {"a": b"good"})
+    store.path(store.snapshot("me/x", "main")[1].files["a"]).write_bytes(b"evil")
+    put(store, {"b": b"good"})
+    assert contents(store) == {"a": b"good", "b": b"good"}
+
+
+def test_stale_parents_and_unknown_names_are_refused(store):
+    store.create("me/x", False, "me")
+    first = put(store, {"a": b"1"})
+    put(store, {"a": b"2"}, first[:7])
+    with pytest.raises(Stale, match=f"no longer at {first}"):
+        put(store, {"a": b"3"}, first)
+    with pytest.raises(Taken):
+        store.create("me/x", False, "me")
+    for repo, revision, what in [("me/y", "main", "RepoNotFound"), ("me/x", "v1", "RevisionNotFound")]:
+        with pytest.raises(Missing) as error:
+            store.snapshot(repo, revision)
+        assert error.value.what == what
+    with pytest.raises(Missing):
+        store.commit("me/x", "other", {}, [], None, "s", "me")
+
+
+def test_two_servers_cannot_share_a_folder(store):
+    with pytest.raises(OSError, match="is served by another process"):
+        Store(store.root)
+
+
+def test_deleted_contents_go_at_the_next_start(store):
+    store.create("me/x", False, "me")
+    put(store, {"a": b"1"})
+    store.create("me/y", False, "me")
+    put(store, {"a": b"2"}, repo="me/y")
+    store.delete("me/x")
+    assert store.repos() == ["me/y"]
+    store.close()
+    again = Store(store.root)
+    assert contents(again, repo="me/y") == {"a": b"2"}
+    assert len(list((store.root / "blobs").glob("*/*"))) == 1
+    again.close()
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_accepted_names_stay_inside(text):
+    for check in (check_file_name, check_repo_id):
+        try:
+            check(text)
+        except ValueError:
+            continue
+        assert ".." not in text.split("/")
+        assert "" not in text.split("/")
+        assert not set(text) & set("\\\0:\n")
+
+
+# Crashes
+
+CRASH = """
+import os, sys
+from unknot.hub.storage import Store
+store, after = Store(sys.argv[1]), int(sys.argv[2])
+steps = 0
+def counted(function):
+    def step(*arguments, **keywords):
+        global steps
+        steps += 1
+        if steps > after:
+            os._exit(9)
+        return function(*arguments, **keywords)
+    return step
+os.replace, os.fsync = counted(os.replace), counted(os.fsync)
+files = {name: store.keep(b"new " + name.encode()) for name in ("a", "b")}
+store.commit("me/x", "main", files, [], None, "s", "me")
+"""
+
+
+def test_a_crash_at_any_step_leaves_before_or_after(tmp_path):
+    outcomes = []
+    for step in range(20):
+        root = tmp_path / str(step)
+        store = Store(root)
+        store.create("me/x", False, "me")
+        old = put(store, {"a": b"old a", "b": b"old b"})
+        store.close()
+        done = subprocess.run([sys.executable, "-c", CRASH, str(root), str(step)], capture_output=True)
+        assert done.returncode in (0, 9), done.stderr
+        store = Store(root)
+        found = contents(store)
+        assert found in ({"a": b"old a", "b": b"old b"}, {"a": b"new a", "b": b"new b"})
+        assert contents(store, old) == {"a": b"old a", "b": b"old b"}
+        assert not list(root.rglob("*.part"))
+        put(store, {"a": b"later"})  # and it goes on
+        store.close()
+        outcomes.append(found["a"])
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, "never ran to its end"
+    assert outcomes[0] == b"old a"
+    assert outcomes[-1] == b"new a"
+
+
+def kill_and_look(serve, rounds, seed):
+    """Commit pairs of equal files over and over, SIGKILL the server in between, start it again and look."""
+    hub = serve()
+    hub.api.create_repo("me/x")
+    random_, attempted, acknowledged = random.Random(seed), {}, set()
+    for _ in range(rounds):
+
+        def write(url=hub.url):
+            while True:
+                number = len(attempted) + 1
+                content = b"\0%d " % number + random_.randbytes(500_000)
+                attempted[number] = hashlib.sha256(content).hexdigest()
+                text = base64.b64encode(content).decode()
+                lines = [{"key": "header", "value": {"summary": str(number)}}]
+                lines += [{"key": "file", "value": {"path": name, "content": text}} for name in ("a.bin", "b.bin")]
+                body = "\n".join(map(json.dumps, lines)).encode()
+                try:
+                    headers = {"authorization": f"Bearer {hub.token}"}
+                    answer = get_session().post(f"{url}/api/models/me/x/commit/main", content=body, headers=headers)
+                except Exception:  # the server is gone
+                    return
+                assert answer.status_code == 200
+                acknowledged.add(number)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        time.sleep(random_.uniform(0.05, 0.3))
+        while not acknowledged and writer.is_alive():  # a slow machine
+            time.sleep(0.01)
+        hub.kill()
+        writer.join()
+        hub.start()
+        info = hub.api.model_info("me/x", files_metadata=True)
+        hashes = {file.rfilename: file.lfs.sha256 for file in info.siblings}
+        history = [int(commit.title) for commit in hub.api.list_repo_commits("me/x") if commit.title.isdecimal()]
+        assert acknowledged <= set(history) <= set(attempted)  # what was acknowledged is there
+        assert history == sorted(history, reverse=True)
+        assert hashes == ({"a.bin": attempted[history[0]], "b.bin": attempted[history[0]]} if history else {})
+        for sha256 in hashes.values():
+            assert hashlib.sha256(hub.blob(sha256).read_bytes()).hexdigest() == sha256
+    assert acknowledged
+
+
+def test_sigkill_in_the_middle_of_a_body(serve, files):
+    hub = serve()
+    before = hub.upload("me/x", files)
+    half, killed = threading.Event(), threading.Event()
+    line = {"key": "file", "value": {"path": "model.safetensors", "content": "eHh4" * 100_000}}
+    body = json.dumps(line).encode()
+
+    def parts():
+        yield body[: len(body) // 2]
+        half.set()
+        killed.wait(20)
+        yield body[len(body) // 2 :]
+
+    def write():
+        try:
+            hub.post("/api/models/me/x/commit/main", parts())
+        except Exception as error:
+            failures.append(error)
+
+    failures = []
+    writer = threading.Thread(target=write)
+    writer.start()
+    half.wait(20)
+    hub.kill()
+    killed.set()
+    writer.join()
+    assert failures
+    hub.start()
+    assert hub.api.model_info("me/x").sha == before
+    assert set(hub.api.list_repo_files("me/x")) == set(files)
+    assert blob_files(hub) == {hashlib.sha256(content).hexdigest() for content in files.values()}
+    hub.upload("me/x", {"model.safetensors": b"xxx" * 100_000})
+
+
+def blob_files(hub):
+    return {path.name for path in (hub.folder / "blobs").glob("*/*")}
+
+
+def test_sigkill_during_uploads(serve):
+    kill_and_look(serve, rounds=4, seed=0)
+
+
+def test_an_interrupt_ends_it_quietly_and_others_are_told(serve, capfd):
+    hub = serve()
+    for words, message in [
+        ([str(hub.folder.parent / "other"), "--port", hub.url.rpartition(":")[2]], "Cannot listen on 127.0.0.1:"),
+        ([str(hub.folder), "--port", "0"], "is served by another process"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", "from unknot.cli import main; main()", "hub", "serve", *words],
+            capture_output=True,
+            text=True,
+        )
+        assert message in done.stderr
+    hub.process.send_signal(signal.SIGINT)
+    assert hub.process.wait(20) == 0
+    assert capfd.readouterr().err == ""
+    hub.start()
+
+
+@pytest.mark.slow
+def test_sigkill_during_many_uploads(serve):
+    kill_and_look(serve, rounds=40, seed=1)
+
+
+# Many hands
+
+
+def test_writers_without_a_parent_lose_nothing(here, name):
+    here.api.create_repo(name)
+    problems = []
+
+    def write(worker):
+        for turn in range(5):
+            try:
+                operation = CommitOperationAdd(f"{worker}-{turn}.txt", b"%d" % turn)
+                here.api.create_commit(name, [operation], commit_message=f"{worker}-{turn}")
+            except Exception as error:
+                problems.append(error)
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len(here.api.list_repo_files(name)) == 20
+    assert len(list(here.api.list_repo_commits(name))) == 21
+
+
+def test_of_writers_with_the_same_parent_one_wins(here, name):
+    here.api.create_repo(name)
+    parent = here.api.model_info(name).sha
+    outcomes = []
+
+    def write(worker):
+        try:
+            operation = CommitOperationAdd("a.txt", b"%d" % worker)
+            here.api.create_commit(name, [operation], commit_message="x", parent_commit=parent)
+            outcomes.append(worker)
+        except HfHubHTTPError as error:
+            outcomes.append(error.response.status_code)
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes)[1:] == [412] * 3
+
+
+# The rest of the API, by the client
+
+
+def test_the_client_can_do_its_work(here, name):
+    api = here.api
+    assert api.whoami()["name"]
+    assert api.create_repo(name).repo_id == name
+    assert api.create_repo(name, exist_ok=True).repo_id == name
+    with pytest.raises(HfHubHTTPError, match="exists already"):
+        api.create_repo(name)
+    api.create_commit(
+        name,
+        [
+            CommitOperationAdd("a.txt", b"a"),
+            CommitOperationAdd("d/b.txt", b"b"),
+            CommitOperationAdd("d/e/c.bin", b"\0"),
+        ],
+        commit_message="Three",
+    )
+    assert sorted(api.list_repo_files(name)) == ["a.txt", "d/b.txt", "d/e/c.bin"]
+    assert {entry.path for entry in api.list_repo_tree(name)} == {"a.txt", "d"}
+    assert {entry.path for entry in api.list_repo_tree(name, "d")} == {"d/b.txt", "d/e"}
+    assert api.get_paths_info(name, ["a.txt", "none"])[0].size == 1
+    assert api.file_exists(name, "a.txt")
+    assert not api.file_exists(name, "none")
+    assert not api.repo_exists("me/none")
+    api.create_tag(name, tag="v1")
+    api.create_branch(name, branch="dev")
+    api.create_commit(name, [CommitOperationDelete("d/", is_folder=True)], commit_message="Less", revision="dev")
+    assert api.list_repo_files(name, revision="dev") == ["a.txt"]
+    assert len(api.list_repo_files(name, revision="v1")) == 3
+    refs = api.list_repo_refs(name)
+    assert ([tag.name for tag in refs.tags], {branch.name for branch in refs.branches}) == (["v1"], {"main", "dev"})
+    api.delete_tag(name, tag="v1")
+    assert not api.revision_exists(name, "v1")
+    api.update_repo_settings(name, private=True)
+    assert api.model_info(name).private
+    api.delete_repo(name)
+    assert not api.repo_exists(name)
+
+
+def test_listing_filters_sorts_and_pages(here):
+    for index in range(5):
+        card = f"---\ntags: [paged, even-{index % 2 == 0}]\nlicense: mit\n---\n".encode()
+        here.upload(f"pages/m{index}", {"README.md": card})
+    names = [f"pages/m{index}" for index in range(5)]
+    assert sorted(found.id for found in here.api.list_models(author="pages")) == names
+    assert [found.id for found in here.api.list_models(author="pages", sort="last_modified")] == names[::-1]
+    found = here.api.list_models(filter=["paged", "even-True", "license:mit"])
+    assert sorted(one.id for one in found) == names[::2]
+    url, pages = f"{here.url}/api/models?author=pages&limit=2", []
+    while url:
+        response = get_session().get(url)
+        pages.append([one["id"] for one in response.json()])
+        url = response.links.get("next", {}).get("url")
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert sorted(name for page in pages for name in page) == names
+
+
+def test_ranges(here, name):
+    here.upload(name, {"a.bin": bytes(range(256))})
+    response = get_session().get(f"{here.url}/{name}/resolve/main/a.bin", headers={"Range": "bytes=10-19"})
+    assert (response.status_code, response.content) == (206, bytes(range(10, 20)))
+
+
+def test_tokens_of_several_users(serve, tmp_path):
+    path = tmp_path / "tokens.txt"
+    path.write_text("ann token-of-ann  # the first\nbob token-of-bob\n")
+    hub = serve("--tokens", str(path))
+    for user in ("ann", "bob"):
+        hub.token = f"token-of-{user}"
+        assert hub.api.whoami()["name"] == user
+        assert hub.api.create_repo("mine").repo_id == f"{user}/mine"
+    assert json.loads((hub.folder / "repos/ann/mine/repo.json").read_text())["private"] is False
+
+
+LARGE = """
+import sys
+from huggingface_hub import HfApi
+HfApi(endpoint=sys.argv[1], token=sys.argv[2]).upload_file(
+    repo_id=sys.argv[3], path_or_fileobj=sys.argv[4], path_in_repo="big.safetensors"
+)
+"""
+
+
+@pytest.mark.slow
+def test_files_too_large_for_a_commit_go_by_lfs(here, name, tmp_path):
+    """Above 64 MB the client must not use xet, which it would insist on; the message says so."""
+    here.api.create_repo(name)
+    big = tmp_path / "big"
+    big.write_bytes(random.Random(0).randbytes(70_000_000))
+    upload = partial(here.api.upload_file, repo_id=name, path_or_fileobj=big, path_in_repo="big.safetensors")
+    with pytest.raises(ValueError, match="takes files of this size without xet: set HF_HUB_DISABLE_XET=1"):
+        client.ask(here.url, name, upload, deadline=None)
+    words = [sys.executable, "-c", LARGE, here.url, here.token, name, str(big)]
+    subprocess.run(words, check=True, env=os.environ | {"HF_HUB_DISABLE_XET": "1"})
+    path = Path(here.api.hf_hub_download(name, "big.safetensors", cache_dir=tmp_path / "cache"))
+    assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(big.read_bytes()).digest()

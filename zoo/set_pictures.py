@@ -1,0 +1,173 @@
+"""Pictures of predicted sets, of attention and of decompositions, and a callback that draws them during training."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from torch import Tensor
+
+from unknot._lightning import pl
+from unknot._modes import evaluation_mode
+from unknot.datamodules.clevr import CLASSES
+from unknot.zoo.object_discovery import SlotAutoEncoder
+from unknot.zoo.pictures import Pictures, _save
+from unknot.zoo.set_prediction import REAL, SetPredictor, SlotSetPredictor
+
+MARKERS = {"cube": "s", "sphere": "o", "cylinder": "^"}
+HUES = {  # of CLEVR's materials
+    **{"gray": "#575757", "blue": "#2a4bd7", "brown": "#814a19", "yellow": "#ffee33"},
+    **{"red": "#ad2323", "green": "#1d6914", "purple": "#8126c0", "cyan": "#29d0d0"},
+}
+PARTS = dict(zip(CLASSES, (slice(3, 5), slice(5, 7), slice(7, 10), slice(10, 18)), strict=True))
+
+
+def describe_object(row: Tensor) -> dict[str, str]:
+    """The attributes of an object's 19 numbers in words.
+
+    >>> describe_object(torch.eye(19)[[3, 6, 8, 14]].sum(0))
+    {'size': 'small', 'material': 'metal', 'shape': 'sphere', 'color': 'red'}
+    """
+    return {name: classes[int(row[PARTS[name]].argmax())] for name, classes in CLASSES.items()}
+
+
+@torch.no_grad()
+def draw_sets(model: SetPredictor, images: Tensor, targets: Tensor, path: str | Path) -> Path:
+    """Write a PNG with images ``[B, C, H, W]`` above and plans of their scenes below.
+
+    A plan shows the true objects as large, pale markers and the predicted ones, with a confidence above one half, as
+    small ones with a black outline: their shape, color and place, metal with a white dot.
+    """
+    sets = model(images.to(model.device)).cpu()
+    figure = Figure(figsize=(2.2 * len(images), 4.9), layout="constrained")
+    axes = figure.subplots(2, len(images), squeeze=False)
+    for image, true, predicted, above, below in zip(images.cpu(), targets.cpu(), sets, *axes, strict=True):
+        _show(above, image)
+        for row in true[true[:, REAL] == 1]:
+            _mark(below, row, area=170, alpha=0.4, linewidths=0)
+        for row in predicted[predicted[:, REAL] > 0.5]:
+            _mark(below, row, area=40, alpha=1.0, linewidths=0.8)
+        below.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", xticks=[], yticks=[])
+        below.set_title(
+            f"{int(true[:, REAL].sum())} objects, {int((predicted[:, REAL] > 0.5).sum())} predicted", fontsize=8
+        )
+    handles = [
+        Line2D([], [], marker=marker, color="gray", linestyle="", markersize=6, label=shape)
+        for shape, marker in MARKERS.items()
+    ]
+    handles.append(Line2D([], [], marker="o", color="gray", alpha=0.35, linestyle="", markersize=13, label="true"))
+    handles.append(
+        Line2D([], [], marker="o", color="gray", markeredgecolor="black", linestyle="", markersize=6, label="predicted")
+    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    figure.suptitle("Scenes from above, true and predicted (white dot: metal)", fontsize=10)
+    return _save(figure, path)
+
+
+def _mark(axis: Any, row: Tensor, area: float, alpha: float, linewidths: float) -> None:
+    words = describe_object(row)
+    x, y = (6 * row[:2] - 3).tolist()
+    # Turned so that the camera, at (7.5, -6.5), looks from below.
+    x, y = 0.6563 * x + 0.7545 * y, -0.7545 * x + 0.6563 * y
+    area *= 1.6 if words["size"] == "large" else 0.8
+    style = {"marker": MARKERS[words["shape"]], "c": HUES[words["color"]], "alpha": alpha}
+    axis.scatter([x], [y], s=area, edgecolors="black", linewidths=linewidths, **style)
+    if words["material"] == "metal" and linewidths:
+        axis.scatter([x], [y], s=area / 12, c="white", linewidths=0)
+
+
+@torch.no_grad()
+def draw_attention(model: SetPredictor, images: Tensor, path: str | Path, num_iterations: int | None = None) -> Path:
+    """Write a PNG with a row for each image ``[B, C, H, W]``: the image, and where each slot attends.
+
+    Slots are ordered by the confidence that they hold an object, which is the number above each map.
+    """
+    predicted = model.predict_sets(images.to(model.device), num_iterations=num_iterations)
+    if predicted.attention is None:
+        raise ValueError(f"{type(model).__name__} has no attention to draw.")
+    maps = torch.nn.functional.interpolate(predicted.attention.float(), images.shape[2:], mode="bilinear").cpu()
+    order = predicted.sets[..., REAL].argsort(dim=1, descending=True).cpu()
+    rows, columns = maps.shape[0], maps.shape[1] + 1
+    figure = Figure(figsize=(columns * 0.95, rows * 1.2 + 0.4), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for row, image, slots, attention, sets in zip(axes, images.cpu(), order, maps, predicted.sets.cpu(), strict=True):
+        _show(row[0], image)
+        for axis, slot in zip(row[1:], slots.tolist(), strict=True):
+            axis.imshow(image.mean(0).numpy(), cmap="gray", vmin=0, vmax=1)
+            axis.imshow(attention[slot].numpy(), cmap="inferno", vmin=0, vmax=1, alpha=0.75)
+            axis.set_title(f"{sets[slot, REAL]:.2f}", fontsize=7)
+            axis.set_axis_off()
+    figure.suptitle("Attention of each slot, and its confidence that there is an object", fontsize=10)
+    return _save(figure, path)
+
+
+@torch.no_grad()
+def draw_decomposition(model: SlotAutoEncoder, images: Tensor, path: str | Path) -> Path:
+    """Write a PNG with a row for each image: the image, its reconstruction, and the part that each slot draws."""
+    reconstruction, parts, masks = (part.cpu() for part in model.decompose(images.to(model.device)))
+    masked = masks[:, :, None] * parts + (1 - masks[:, :, None])  # on white
+    rows, columns = len(images), parts.shape[1] + 2
+    figure = Figure(figsize=(columns * 0.95, rows * 1.05 + 0.4), layout="constrained")
+    for row, *shown in zip(figure.subplots(rows, columns, squeeze=False), images, reconstruction, masked, strict=True):
+        for axis, picture in zip(row, [shown[0], shown[1], *shown[2]], strict=True):
+            _show(axis, picture)
+    figure.suptitle("Image, reconstruction, and the part of each slot", fontsize=10)
+    return _save(figure, path)
+
+
+def _show(axis: Any, image: Tensor) -> None:
+    pixels = image.detach().clamp(0, 1).cpu().numpy()
+    axis.imshow(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels.mean(0), cmap="gray", vmin=0, vmax=1)
+    axis.set_axis_off()
+
+
+class SlotPictures(Pictures):
+    """Draw what a model with slots does with held-out images during training, as PNG files in the run's folder.
+
+    Set predictors: the sets, and where there is attention its maps. Autoencoders: the part of each slot.
+
+    Args:
+        every_n_steps: steps between pictures; there is one more at the end.
+        num_images: how many images to show.
+    """
+
+    def __init__(self, every_n_steps: int = 5000, num_images: int = 6) -> None:
+        super().__init__(every_n_steps, num_images)
+        self._batch: Any = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take a held-out batch, or, where there is none, wait for the first one."""
+        loaders = getattr(trainer, "val_dataloaders", None)
+        if loaders is not None:
+            self._keep(next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders)))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Draw when it is time."""
+        if self._batch is None:
+            self._keep(batch)
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def _keep(self, batch: Any) -> None:
+        parts = batch if isinstance(batch, tuple | list) else (batch,)
+        kept = [None if part is None else part[: self.num_images].detach().cpu() for part in parts]
+        self._batch, self._images = kept, kept[0]
+
+    def _draw(self, trainer: pl.Trainer, model: Any) -> None:
+        self._drawn = trainer.global_step
+        if not trainer.is_global_zero or self._batch is None:
+            return
+        folder = Path(trainer.log_dir or trainer.default_root_dir) / "pictures"
+        step = f"{trainer.global_step:08d}.png"
+        images = self._batch[0]
+        drawings: list[Any] = []
+        if isinstance(model, SlotAutoEncoder):
+            drawings.append(lambda: draw_decomposition(model, images, folder / f"decomposition-{step}"))
+        if isinstance(model, SetPredictor):
+            drawings.append(lambda: draw_sets(model, images, self._batch[1], folder / f"sets-{step}"))
+        if isinstance(model, SlotSetPredictor):
+            drawings.append(lambda: draw_attention(model, images, folder / f"attention-{step}"))
+        for draw in drawings:
+            with evaluation_mode(model), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)  # the same initial slots in every picture
+                draw()

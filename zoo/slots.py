@@ -1,0 +1,260 @@
+"""Slot Attention: from N inputs to K exchangeable slots that compete for them.
+
+Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". What predicts sets with it is in
+``set_prediction.py``, what reconstructs images in ``object_discovery.py``.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from unknot.zoo.networks import glorot
+
+EPSILON = 1e-8  # added to attention, so that a slot that attends to nothing has a mean too
+NORM_EPSILON = 1e-3  # of LayerNorm in the reference
+
+
+class Slots(NamedTuple):
+    """What Slot Attention returns.
+
+    Args:
+        slots: after the last iteration, ``[B, K, D]``.
+        attention: of the last iteration, ``[B, K, N]``; for every input it sums to one over the slots.
+        history: slots after every iteration ``[T, B, K, D]``, or ``None`` unless asked for.
+    """
+
+    slots: Tensor
+    attention: Tensor
+    history: Tensor | None
+
+
+class SlotAttention(nn.Module):
+    """The Slot Attention module.
+
+        inputs = LayerNorm(inputs);  slots ~ N(μ, diag(σ))
+        for t = 1 ... T:
+            slots_prev = slots
+            slots = LayerNorm(slots)
+            attn = Softmax(k(inputs) · q(slots)ᵀ / √D, axis="slots")
+            updates = WeightedMean(weights=attn + ε, values=v(inputs))
+            slots = GRU(state=slots_prev, inputs=updates)
+            slots += MLP(LayerNorm(slots))
+
+    μ and σ are learned, and gradients reach them: slots are μ + σ · noise. Where the chapter is silent the reference
+    decides: σ is a standard deviation, kept as its logarithm; no biases in k, q and v; Glorot initialisation;
+    LayerNorm with 1e-3.
+
+    Args:
+        num_slots: K, unless a call says otherwise.
+        input_dim: D_inputs.
+        slot_dim: D_slots, also the common dimension D of k, q and v; ``None`` is ``input_dim``.
+        num_iterations: T, unless a call says otherwise.
+        hidden_dim: width of the MLP.
+
+    >>> module = SlotAttention(num_slots=5, input_dim=32)
+    >>> slots, attention, _ = module(torch.rand(2, 100, 32))
+    >>> slots.shape, attention.shape
+    (torch.Size([2, 5, 32]), torch.Size([2, 5, 100]))
+    >>> module(torch.rand(2, 100, 32), num_slots=8, num_iterations=5).slots.shape
+    torch.Size([2, 8, 32])
+    """
+
+    def __init__(
+        self,
+        num_slots: int = 10,
+        input_dim: int = 64,
+        slot_dim: int | None = None,
+        num_iterations: int = 3,
+        hidden_dim: int = 128,
+    ) -> None:
+        super().__init__()
+        slot_dim = input_dim if slot_dim is None else slot_dim
+        positive(
+            num_slots=num_slots,
+            input_dim=input_dim,
+            slot_dim=slot_dim,
+            num_iterations=num_iterations,
+            hidden_dim=hidden_dim,
+        )
+        self.num_slots, self.num_iterations = num_slots, num_iterations
+        self.input_dim, self.slot_dim = input_dim, slot_dim
+        self.mu = nn.Parameter(torch.empty(slot_dim))
+        self.log_sigma = nn.Parameter(torch.empty(slot_dim))
+        self.norm_inputs = nn.LayerNorm(input_dim, eps=NORM_EPSILON)
+        self.norm_slots = nn.LayerNorm(slot_dim, eps=NORM_EPSILON)
+        self.norm_mlp = nn.LayerNorm(slot_dim, eps=NORM_EPSILON)
+        self.q = nn.Linear(slot_dim, slot_dim, bias=False)
+        self.k = nn.Linear(input_dim, slot_dim, bias=False)
+        self.v = nn.Linear(input_dim, slot_dim, bias=False)
+        self.gru = nn.GRUCell(slot_dim, slot_dim)
+        self.mlp = nn.Sequential(nn.Linear(slot_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, slot_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The reference's initialisation; its Glorot bound for μ and log σ counts one input and D outputs."""
+        bound = math.sqrt(6 / (1 + self.slot_dim))
+        nn.init.uniform_(self.mu, -bound, bound)
+        nn.init.uniform_(self.log_sigma, -bound, bound)
+        self.apply(glorot)
+        nn.init.xavier_uniform_(self.gru.weight_ih)
+        nn.init.orthogonal_(self.gru.weight_hh)
+        nn.init.zeros_(self.gru.bias_ih)
+        nn.init.zeros_(self.gru.bias_hh)
+
+    def initial_slots(self, batch_size: int, num_slots: int | None = None) -> Tensor:
+        """Slots before the first iteration, μ + σ · noise: ``[batch_size, num_slots, D]``."""
+        num_slots = self.num_slots if num_slots is None else num_slots
+        noise = torch.randn(batch_size, num_slots, self.slot_dim, device=self.mu.device, dtype=self.mu.dtype)
+        return self.mu + self.log_sigma.exp() * noise
+
+    def forward(
+        self,
+        inputs: Tensor,
+        num_slots: int | None = None,
+        num_iterations: int | None = None,
+        slots: Tensor | None = None,
+        return_history: bool = False,
+    ) -> Slots:
+        """Run T iterations.
+
+        Args:
+            inputs: ``[B, N, D_inputs]``, with N of at least one.
+            num_slots: K of this call.
+            num_iterations: T of this call.
+            slots: initial slots ``[B, K, D]`` instead of random ones.
+            return_history: also return the slots after every iteration.
+        """
+        num_iterations = self.num_iterations if num_iterations is None else num_iterations
+        self._check(inputs, num_slots, num_iterations, slots)
+        if slots is None:
+            slots = self.initial_slots(len(inputs), num_slots)
+        inputs = self.norm_inputs(inputs)
+        history = []
+        for _ in range(num_iterations):
+            slots, attention = self.iterate(inputs, slots)
+            history.append(slots)
+        return Slots(slots, attention, torch.stack(history) if return_history else None)
+
+    def iterate(self, inputs: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """One iteration on normalised inputs: new slots and the attention ``[B, K, N]`` that led to them."""
+        # k(x) · q(s) = x · (q(s) W_k) and mean(v(x)) = W_v mean(x): projecting K slots instead of N inputs is the same
+        # and, with K of 10 and N of 1024, most of the work saved.
+        queries = self.q(self.norm_slots(slots)) @ self.k.weight / math.sqrt(self.slot_dim)
+        attention = torch.softmax(queries @ inputs.transpose(1, 2), dim=1)
+        weights = attention + EPSILON
+        updates = self.v(weights @ inputs / weights.sum(2, keepdim=True))
+        slots = self.gru(updates.flatten(0, 1).to(slots.dtype), slots.flatten(0, 1)).view_as(slots)
+        return slots + self.mlp(self.norm_mlp(slots)), attention
+
+    def _check(self, inputs: Tensor, num_slots: int | None, num_iterations: int, slots: Tensor | None) -> None:
+        if inputs.ndim != 3 or inputs.shape[2] != self.input_dim or not inputs.shape[1]:
+            raise ValueError(
+                f"inputs must have shape [B, N, {self.input_dim}] with N >= 1, got {list(inputs.shape)}: flatten maps "
+                "of features to [B, H * W, C], or build the module with their input_dim."
+            )
+        positive(num_iterations=num_iterations)
+        if num_slots is not None:
+            positive(num_slots=num_slots)
+        if slots is not None:
+            k = slots.shape[1] if slots.ndim == 3 and num_slots is None else num_slots
+            if tuple(slots.shape) != (len(inputs), k, self.slot_dim) or not k:
+                raise ValueError(
+                    f"Given slots must have shape [{len(inputs)}, {'K' if num_slots is None else num_slots}, "
+                    f"{self.slot_dim}], got {list(slots.shape)}."
+                )
+
+
+class PositionEmbedding(nn.Module):
+    """Add a linear function of (row, column, 1 - row, 1 - column), each in [0, 1], to a map ``[B, C, H, W]``."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(4, channels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The map with the embedding added."""
+        rows, columns = (torch.linspace(0, 1, side, device=features.device) for side in features.shape[2:])
+        row, column = torch.meshgrid(rows, columns, indexing="ij")
+        grid = torch.stack([row, column, 1 - row, 1 - column], dim=-1)
+        return features + self.project(grid).permute(2, 0, 1)
+
+
+class ImageTokens(nn.Module):
+    """Images ``[B, C, H, W]`` in [0, 1] to tokens ``[B, N, channels]``, one for every place of a map of features.
+
+    Four convolutions 5 × 5 with ReLU, position embedding, LayerNorm and an MLP for each token, as in the reference.
+
+    Args:
+        image_channels: C.
+        channels: of all layers.
+        strides: of the convolutions; their product divides the sides of the map.
+    """
+
+    def __init__(self, image_channels: int, channels: int = 64, strides: Sequence[int] = (1, 2, 2, 1)) -> None:
+        super().__init__()
+        widths = [image_channels] + [channels] * len(strides)
+        self.convolutions = nn.Sequential(
+            *(
+                layer
+                for (before, after), stride in zip(pairwise(widths), strides, strict=True)
+                for layer in (nn.Conv2d(before, after, kernel_size=5, stride=stride, padding=2), nn.ReLU())
+            )
+        )
+        self.position = PositionEmbedding(channels)
+        self.norm = nn.LayerNorm(channels, eps=NORM_EPSILON)
+        self.mlp = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
+        self.apply(glorot)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Tokens, row by row, and height and width of the map they are from."""
+        # Channels last makes convolutions a tenth faster on a CPU, and tokens without a copy.
+        images = (2 * images - 1).contiguous(memory_format=torch.channels_last)
+        features = self.position(self.convolutions(images))
+        height, width = features.shape[2:]
+        return self.mlp(self.norm(features.flatten(2).transpose(1, 2))), (height, width)
+
+
+def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:
+    """Factor of the learning rate, min(1, t / warm-up) · 0.5^(t / decay): the reference's schedule.
+
+    >>> [warm_up_then_decay(t, 1000, 50_000) for t in (0, 500, 50_000)]
+    [0.0, 0.49654624771851796, 0.5]
+    """
+    return min(1.0, step / warmup_steps if warmup_steps else 1.0) * 0.5 ** (step / decay_steps)
+
+
+def scheduled_adam(model: nn.Module, lr: float, warmup_steps: int, decay_steps: int) -> dict[str, Any]:
+    """Adam with that schedule, as Lightning wants it."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps)
+    )
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def check_schedule(warmup_steps: int, decay_steps: int) -> None:
+    """Refuse a schedule that is none."""
+    positive(decay_steps=decay_steps)
+    if not isinstance(warmup_steps, int) or warmup_steps < 0:
+        raise ValueError(f"warmup_steps must be a whole number that is not negative, got {warmup_steps!r}.")
+
+
+def check_strides(strides: Sequence[int], image_shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """Strides as a tuple, of which each is positive and all together leave a map of at least one token."""
+    strides = tuple(strides)
+    if not strides or any(not isinstance(stride, int) or stride < 1 for stride in strides):
+        raise ValueError(f"strides must be positive whole numbers, one for each convolution, got {strides!r}.")
+    if math.prod(strides) > min(image_shape[1:]):
+        raise ValueError(f"strides {strides} are too much for images of {image_shape[1]} x {image_shape[2]}.")
+    return strides
+
+
+def positive(**numbers: int) -> None:
+    """Refuse what is not a whole number of at least one."""
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
