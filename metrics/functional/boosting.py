@@ -4,7 +4,7 @@ Boosted trees are nearly the whole cost of DCI, of the downstream tasks and of u
 113 classes, so 100 rounds are 11,300 trees. :func:`boost` grows the same trees as scikit-learn's
 ``GradientBoostingClassifier`` with its defaults (Friedman, 2001), with two differences that buy the speed: the trees of
 all classes of all factors grow together, level by level, so that each level is a few operations on whole arrays; and
-with more than 2,048 samples thresholds lie between 1,024 quantiles of each code.
+with more than 4,096 samples thresholds lie between 1,024 quantiles of each code.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ from tqdm.auto import trange
 from unknot.metrics.functional.checks import Floats, Ints
 
 Backend = Literal["unknot", "sklearn"]
-EXACT = 2048  # up to so many samples every value of a code is tried, as scikit-learn does
+EXACT = 4096  # up to so many samples every value of a code is tried, as scikit-learn does
 BINS = 1024  # beyond
 DEPTH = 3
 ROUNDS = 100
