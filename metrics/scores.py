@@ -1,5 +1,7 @@
 """The scores that ``evaluate`` knows, each a function of what it draws."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -98,7 +100,7 @@ def _factor_vae(draws: Draws) -> dict[str, float]:
     return {"factor_vae": functional.factor_vae_score(*train, *votes(draws.num_test), latent_dim=len(global_std))}
 
 
-def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator):  # type: ignore[no-untyped-def]
+def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Indices of factors to hold fixed ``[B]``, and random factors ``[B, 64, F]``, a few hundred votes at a time.
 
     A factor with a single value is always fixed, and never asked for.
@@ -229,7 +231,7 @@ def _elbo(draws: Draws) -> dict[str, float]:
     return {name: total / draws.num_test for name, total in totals.items()}
 
 
-def _batches(draws: Draws, count: int):  # type: ignore[no-untyped-def]
+def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
     """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
     generator = draws.generator("noise")
     factors = draws.dataset.factor_space.sample(count, generator)

@@ -14,7 +14,7 @@ from unknot.metrics.functional.information import discretize, entropy, mutual_in
 
 
 class FactorCodeMatrix(NamedTuple):
-    """What the codes know about the factors that vary.
+    """What the codes know about the factors.
 
     ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is what an entry would be if one code alone knew its factor fully.
     """

@@ -29,6 +29,4 @@ def mig(codes: Any, factors: Any, bins: int = 20) -> float:
     >>> mig(np.zeros((10_000, 3)), factors)
     0.0
     """
-    values, entropies = information_matrix(codes, factors, bins)
-    varies = entropies > 0
-    return gap(values[:, varies], entropies[varies]) if varies.any() else 0.0
+    return gap(*information_matrix(codes, factors, bins))

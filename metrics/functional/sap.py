@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from unknot.metrics.functional.aggregation import gap
-from unknot.metrics.functional.checks import as_codes, as_split, varying
+from unknot.metrics.functional.checks import as_split, varying
 from unknot.metrics.functional.matrices import predictability_matrix
 
 
@@ -35,6 +35,6 @@ def sap(
     if codes_train.shape[1] == 1:
         codes_train, codes_test = (np.hstack([codes, np.zeros_like(codes)]) for codes in (codes_train, codes_test))
     matrix = predictability_matrix(
-        as_codes(codes_train), factors_train[:, varies], codes_test, factors_test[:, varies], continuous_factors
+        codes_train, factors_train[:, varies], codes_test, factors_test[:, varies], continuous_factors
     )
     return gap(matrix.values)
