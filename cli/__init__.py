@@ -50,6 +50,10 @@ def _dispatch(argv: list[str]) -> int:
         from unknot.cli.hub import hub_command
 
         return hub_command(arguments)
+    if arguments.command == "browse":
+        from unknot.cli.browse import browse_command
+
+        return browse_command(arguments)
     if arguments.command == "slots":
         from unknot.cli.slots import slots_command
 
@@ -67,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="unknot",
         description="Representations with structure: train, score and look at models that disentangle.",
         epilog=_examples(
-            "unknot demo                                train a small model for a minute, score it, draw it",
+            "unknot demo                                load a shipped model, score it, draw it",
             "unknot fit --config beta_vae_dsprites      train with a shipped configuration",
             "unknot evaluate runs/beta_vae_dsprites/version_0/model",
         ),
@@ -152,16 +156,30 @@ def _parser() -> argparse.ArgumentParser:
 
     _hub_parser(commands)
 
+    browse = _command(
+        commands,
+        "browse",
+        "look through trained checkpoints in a browser, and move their latents",
+        "unknot browse",
+        "unknot browse runs --no-open",
+        "unknot browse runs --export checkpoints.html",
+    )
+    browse.add_argument("folders", nargs="*", metavar="FOLDER", help="searched for saved models and runs of fit")
+    browse.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
+    browse.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    browse.add_argument("--port", type=int, help="0 takes a free one (default: 8800, or a free one if it is taken)")
+    browse.add_argument("--no-open", action="store_true", help="print the address and open no browser")
+    browse.add_argument("--export", metavar="FILE", help="write the page as one HTML file instead")
+
     _slots_parser(commands)
 
     demo = _command(
         commands,
         "demo",
-        "train a small β-VAE for about a minute, score it and draw it",
+        "load a shipped Ada-GVAE, score it and draw it, in less than a minute",
         "unknot demo",
-        "unknot demo --steps 2000 --output /tmp/demo",
+        "unknot demo --output /tmp/demo",
     )
-    demo.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000)")
     demo.add_argument("--output", default="unknot-demo", metavar="FOLDER", help="where to write (default: unknot-demo)")
     return parser
 

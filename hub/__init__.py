@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unknot.hub.browsing import browse
     from unknot.hub.errors import (
         AccessError,
         ConflictError,
@@ -30,6 +31,7 @@ _HOMES = {
     "TooLargeError": "errors",
     "UnreachableError": "errors",
     "UnsafeCheckpointError": "errors",
+    "browse": "browsing",
     "list_checkpoints": "listing",
     "load": "loading",
     "publish_shipped": "publishing",
@@ -49,6 +51,7 @@ __all__ = [
     "TooLargeError",
     "UnreachableError",
     "UnsafeCheckpointError",
+    "browse",
     "list_checkpoints",
     "load",
     "publish_shipped",

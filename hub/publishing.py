@@ -17,10 +17,10 @@ from torch import Tensor
 
 from unknot._files import replacing
 from unknot._modes import evaluation_mode
-from unknot.datamodules import DATASETS
 from unknot.hub import client
 from unknot.hub.cards import Card, digest, facts_of, label, model_index, plain, read_card, scores_of, write_card
 from unknot.hub.errors import AccessError, ConflictError, MissingError
+from unknot.hub.live import data_of
 from unknot.hub.loading import load
 from unknot.hub.refs import shipped_folder, shipped_names
 from unknot.hub.storage import COMMIT, check_repo_id
@@ -34,7 +34,11 @@ OURS = ("method:", "zoo-dataset:", "family:")
 """Beginnings of the tags that a push sets anew; all others are left as they are."""
 GENERATED = {"pictures/traversals.png", "pictures/reconstructions.png", "training.yaml", "training.csv"}
 """Files that go with old weights."""
-CAPTIONS = {"traversals": "What each code does: one row per code, from -2 to 2", "reconstructions": "Reconstructions"}
+CAPTIONS = {
+    "traversals": "What each code does: one row per code, from -2 to 2",
+    "reconstructions": "Reconstructions",
+    "factor_code": "Which code tells of which factor",
+}
 
 
 @dataclass(frozen=True)
@@ -120,12 +124,13 @@ def assemble(
     facts: Facts,
     images: Tensor | None = None,
     extras: Mapping[str, Path] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> dict[str, Path]:
     """Write all that is published into ``folder``, with a fresh card, and give the files by name.
 
-    This is also how a shipped checkpoint is made: ``repo`` is then ``unknot/NAME``.
+    This is also how a shipped checkpoint is made: ``repo`` is then ``unknot/NAME``, and ``dtype`` half precision.
     """
-    folder = model.save_pretrained(folder)
+    folder = model.save_pretrained(folder, dtype)
     names = [CONFIG, WEIGHTS]
     for name, path in (extras or {}).items():
         if not client.limit_of(name):
@@ -139,7 +144,7 @@ def assemble(
         with replacing(folder / name) as beside:
             beside.write_bytes(path.read_bytes())
         names.append(name)
-    if isinstance(model, VAE) and not any(name.startswith("pictures/") for name in names):
+    if isinstance(model, VAE) and "pictures/traversals.png" not in names:
         names += _draw(model, folder, images)
     files = {name: folder / name for name in names}
     metadata = metadata_of(model, repo, facts, files)
@@ -315,7 +320,14 @@ def body_of(model: AnyModel, repo: str, facts: Facts, files: Mapping[str, Path],
     )
     parts += ["## Load it", f"```python\n{snippet}\n```"]
     if facts.scores:
-        rows = [f"| {label(name)} | {value:.4f} |" for name, value in facts.scores.items()]
+        spread = {
+            name: f" ± {facts.scores[f'{name}_std']:.4f}" for name in facts.scores if f"{name}_std" in facts.scores
+        }
+        rows = [
+            f"| {label(name)} | {value:.4f}{spread.get(name, '')} |"
+            for name, value in facts.scores.items()
+            if name.removesuffix("_std") not in spread or name in spread
+        ]
         parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
         if how := ", ".join(f"{key} {value}" for key, value in facts.protocol.items()):
             parts.append(f"Measured with {how}.")
@@ -404,10 +416,9 @@ def size(count: int) -> str:
 
 def _draw(model: VAE, folder: Path, images: Tensor | None) -> list[str]:
     """Traversals and reconstructions; without images, traversals of what the model itself imagines."""
-    if images is None and model.trained_on in DATASETS:
-        dataset = DATASETS[model.trained_on]()
-        if tuple(dataset.image_shape) == tuple(model.image_shape) and dataset.is_prepared():
-            images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
+    dataset = data_of(model.trained_on, model.image_shape)
+    if images is None and dataset:
+        images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
     traversals, reconstructions = "pictures/traversals.png", "pictures/reconstructions.png"
     generator = torch.Generator().manual_seed(0)
     with evaluation_mode(model):

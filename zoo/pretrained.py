@@ -58,8 +58,14 @@ class Pretrained:
         """Where the weights come from, for ``print(model)``."""
         return f"from {self.hub_repo}" + (f"@{self.hub_revision}" if self.hub_revision else "") if self.hub_repo else ""
 
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
+    def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+        """Write ``config.json`` and ``model.safetensors`` into ``folder``.
+
+        Args:
+            folder: made if it does not exist.
+            dtype: precision to store the weights in, e.g. ``torch.float16`` for half the size; they are float32 again
+                when loaded. ``None`` stores them as they are.
+        """
         assert isinstance(self, pl.LightningModule)
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
@@ -72,11 +78,12 @@ class Pretrained:
         }
         # NumPy's numbers become Python's; anything else that JSON lacks fails before a file is touched.
         text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        weights = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in self.state_dict().items()}
         # Both are written before either takes its place, so that a failure leaves the old pair.
         with replacing(folder / WEIGHTS) as weights_beside, replacing(folder / CONFIG) as config_beside:
             save_file(weights, weights_beside, metadata={"format": "pt"})  # a second entry would come in random order
             config_beside.write_text(text, encoding="utf-8")
+            weights_beside.chmod(config_beside.stat().st_mode)  # safetensors lets nobody else read
         return folder
 
     @classmethod

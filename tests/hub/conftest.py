@@ -17,6 +17,7 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 from huggingface_hub import HfApi
 from huggingface_hub.utils import get_session
 
+from unknot.hub import refs
 from unknot.zoo import BetaVAE
 
 SHAPE = (1, 32, 32)
@@ -73,12 +74,13 @@ def hub(serve):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Nothing of the user's own home, login or settings takes part."""
+    """Nothing of the user's own home, login or settings takes part, and no shipped checkpoint."""
     for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))
     monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path / "unknot"))
+    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "nothing")
     return tmp_path / "hf"
 
 

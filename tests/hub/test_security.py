@@ -1,5 +1,6 @@
 """What a stranger may put on a hub, into the cache or on the wire, and the one line that the user sees."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -9,7 +10,6 @@ import random
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -401,11 +401,9 @@ def test_each_has_its_own_message(here, files, name, monkeypatch, home):
     assert list_checkpoints() == []
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    start = time.perf_counter()
     refused(UnreachableError, rf"{name}: cannot reach http://127.0.0.1:9 .* Check the network and HF_ENDPOINT", name)
     with pytest.warns(UserWarning, match="The list of checkpoints: cannot reach"):
         assert list_checkpoints() == []
-    assert time.perf_counter() - start < 20  # the client itself would take 23 s for one
     monkeypatch.setenv("HF_ENDPOINT", "nonsense")
     refused(ValueError, "'nonsense' is not a hub's address", name)
 
@@ -414,11 +412,16 @@ def test_a_hub_that_never_answers(monkeypatch, files):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(client, "DEADLINE", 1.0)
-        start = time.perf_counter()
         refused(UnreachableError, "cannot reach http://127.0.0.1:", "me/model")
         with pytest.warns(UserWarning, match="cannot reach"):
             list_checkpoints()
-        assert time.perf_counter() - start < 20  # the client itself would take 23 s for one
+        silent.setblocking(False)
+        connections = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                connections += 1
+    assert connections == 2  # one for each question; the client itself would try five times more, for 23 s
 
 
 def test_cached_when_the_hub_is_gone(serve, files, model, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import time
 from pathlib import Path
 
 import numpy as np
@@ -287,11 +286,9 @@ def test_arguments_that_build_nothing(folder, arguments):
 
 
 @pytest.mark.parametrize("arguments", [{"latent_dim": 10**12}, {"image_shape": [1, 16 * 10**5, 16 * 10**5]}], ids=str)
-def test_hostile_sizes_cost_nothing(folder, arguments):
-    edit_config(folder, arguments=arguments)
-    start = time.perf_counter()
+def test_hostile_sizes_are_refused_before_they_are_allocated(folder, arguments):
+    edit_config(folder, arguments=arguments)  # terabytes: allocating would fail, with another message
     refused(folder, "model.safetensors", "not the weights of this BetaVAE .* must come from the same model")
-    assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""`unknot browse` with many checkpoints, in headless Chromium: from the address to the first cards, and per action.
+
+python benchmarks/browse.py --checkpoints 500
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+
+from unknot.hub.browsing import Index, browse_app
+from unknot.hub.cards import model_index, write_card
+from unknot.zoo import BetaVAE
+from unknot.zoo.pictures import draw_traversals
+
+METHODS = ["BetaVAE", "AdaGVAE", "BetaTCVAE", "FactorVAE", "DIPVAEI", "AnnealedVAE"]
+# Time until the frame after the change has been drawn.
+ACT = """
+const [change, done] = [new Function(arguments[0]), arguments[1]], start = performance.now();
+change();
+requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
+"""
+SET = "const one = document.querySelector('[name={}]'); one.value = '{}'; one.dispatchEvent(new Event('{}'));"
+
+
+def main() -> None:
+    """Make checkpoints, serve them, measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoints", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if not driver or not chromium:
+        print("Needs chromium and chromedriver.")
+        return
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder), options.checkpoints)
+        start = time.perf_counter()
+        index = Index([folder])
+        print(f"index of {len(index.entries)} checkpoints: {time.perf_counter() - start:.2f} s")
+        index.refresh()
+        index.learn()
+        listening = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(browse_app(index, "token"), log_level="critical", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        browser = start_browser(chromium, driver)
+        try:
+            measure(browser, f"http://127.0.0.1:{listening.getsockname()[1]}/", options.repeats)
+        finally:
+            browser.quit()
+            server.should_exit = True
+            thread.join()
+
+
+def make(folder: Path, count: int) -> None:
+    """Checkpoints that share their weights, each with scores and a picture."""
+    torch.manual_seed(0)
+    model = BetaVAE().eval()
+    model.save_pretrained(folder / "0")
+    draw_traversals(model, torch.rand(4, 1, 64, 64), folder / "0" / "traversals.png")
+    config = json.loads((folder / "0" / "config.json").read_text())
+    chance = random.Random(0)
+    for number in range(count):
+        one = folder / f"lab-{number % 7}" / f"model-{number:04d}"
+        (one / "pictures").mkdir(parents=True)
+        dataset = chance.choice(["dsprites", "shapes3d", "cars3d"])
+        (one / "config.json").write_text(json.dumps(config | {"model": chance.choice(METHODS), "dataset": dataset}))
+        os.link(folder / "0" / "model.safetensors", one / "model.safetensors")
+        os.link(folder / "0" / "traversals.png", one / "pictures" / "traversals.png")
+        scores = {name: chance.random() for name in ("mig", "dci", "sap", "modularity", "total_correlation")}
+        (one / "README.md").write_text(write_card({"model-index": model_index("x", dataset, scores, {})}, "# Text\n"))
+    shutil.rmtree(folder / "0")
+
+
+def start_browser(chromium: str, driver: str) -> Any:
+    """Headless, at the size of a laptop."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"):
+        options.add_argument(word)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+
+
+def measure(browser: Any, url: str, repeats: int) -> None:
+    """Load the page anew each time, then act on it."""
+    ready = "return document.body.dataset.rendered && performance.now()"
+    loads: list[float] = []
+    for _ in range(repeats):
+        browser.get("about:blank")
+        browser.get(url)
+        while not (told := browser.execute_script(ready)):
+            time.sleep(0.005)
+        loads.append(told)
+    print(f"from the address to the first cards: median {statistics.median(loads):.0f} ms, worst {max(loads):.0f} ms")
+    actions = {
+        "sort by MIG": SET.format("sort", "mig", "change"),
+        "sort by name": SET.format("sort", "ref", "change"),
+        "filter by data set": SET.format("dataset", "dsprites", "change"),
+        "all data sets again": SET.format("dataset", "", "change"),
+        "search": SET.format("q", "lab-3", "input"),
+        "end of search": SET.format("q", "", "input"),
+        "scatter": "document.querySelector('[data-view=scatter]').click()",
+        "gallery": "document.querySelector('[data-view=gallery]').click()",
+        "scroll to the end": "scrollTo(0, document.body.scrollHeight)",
+        "scroll back": "scrollTo(0, 0)",
+    }
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(repeats):
+        for name, action in actions.items():
+            taken[name].append(browser.execute_async_script(ACT, action))
+            time.sleep(0.2)
+    for name, times in taken.items():
+        print(f"{name:<20} median {statistics.median(times):5.0f} ms, worst {max(times):5.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

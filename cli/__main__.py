@@ -1,0 +1,5 @@
+"""``python -m unknot.cli``."""
+
+from unknot.cli import main
+
+raise SystemExit(main())

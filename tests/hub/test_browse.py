@@ -1,0 +1,595 @@
+"""The page's server and its export: what they find, what they compute, whom they refuse. No browser here."""
+
+import base64
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unknot.cli import main
+from unknot.hub import push, refs
+from unknot.hub.browsing import Index, browse_app, export, find_models, inline, policy, read_picture
+from unknot.hub.cards import model_index, write_card
+from unknot.hub.live import Player, Players, read_image
+from unknot.zoo import AdaGVAE, BetaVAE
+
+TOKEN = "secret"
+HOSTILE = (
+    "<script>alert(1)</script> <img src=x onerror=alert(1)> [x](javascript:alert(1)) ![y](https://example.com/a.png)"
+)
+
+
+def picture(colour: str = "red", size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, colour).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def save(folder: Path, model, scores=None, body: str = "# A model\n", **metadata) -> Path:
+    """A saved model with a card and a picture."""
+    model.save_pretrained(folder)
+    index = {"model-index": model_index("x", "bars", scores, {})} if scores else {}
+    (folder / "README.md").write_text(write_card(index | metadata, body))
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "traversals.png").write_bytes(picture())
+    return folder
+
+
+def make_run(folder: Path, model) -> Path:
+    """What `unknot fit` leaves behind."""
+    model.save_pretrained(folder / "model")
+    (folder / "config.yaml").write_text("seed_everything: 7\nmodel: {}\n")
+    (folder / "metrics.csv").write_text("epoch,step,train/loss,val/loss\n0,49,10.5,\n0,99,9.5,9.75\n0,149,nan,\n")
+    (folder / "scores.json").write_text('{"mig": 0.25, "mig/shape": 0.5, "dci": NaN}')
+    (folder / "pictures").mkdir()
+    for step, colour in (("00000010", "red"), ("00000020", "blue")):
+        (folder / "pictures" / f"traversals-{step}.png").write_bytes(picture(colour))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, make):
+    save(tmp_path / "found" / "saved", make(), {"mig": 0.5, "dci": 0.25}, HOSTILE, license="mit")
+    make_run(tmp_path / "found" / "run" / "version_0", make(seed=1, beta=8.0))
+    (tmp_path / "found" / "nothing").mkdir()
+    return tmp_path / "found"
+
+
+class Server:
+    """The app behind a real socket, and a client without manners of its own."""
+
+    def __init__(self, index: Index) -> None:
+        import uvicorn
+
+        self.index = index
+        app = browse_app(index, TOKEN)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.port = listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+
+    def send(self, path: str, body=None, method: str | None = None, **headers: str):
+        """Status, headers and content of an answer."""
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        asked = urllib.request.Request(self.url + path, data, named, method=method)
+        try:
+            with urllib.request.urlopen(asked) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read()
+
+    def get(self, path: str):
+        status, _, content = self.send(path)
+        assert status == 200, content
+        return json.loads(content)
+
+    def post(self, path: str, body=None):
+        return self.send(path, {} if body is None else body, x_unknot_token=TOKEN)
+
+    def id_of(self, name: str) -> str:
+        return next(entry.id for entry in self.index.entries.values() if name in entry.row.ref)
+
+
+@pytest.fixture
+def served(folder, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    server = Server(Index([folder]))
+    yield server
+    server.stop()
+
+
+def told(content: bytes) -> str:
+    return json.loads(content)["error"]
+
+
+# What is found
+
+
+def test_folders_are_searched(folder):
+    found = {Path(entry.row.ref).name: entry for entry in find_models(folder)}
+    assert found.keys() == {"saved", "version_0"}
+    saved, run = found["saved"], found["version_0"]
+    assert saved.row.scores == {"mig": 0.5, "dci": 0.25}
+    assert (saved.row.license, saved.row.model, saved.row.dataset) == ("mit", "BetaVAE", "bars")
+    assert run.row.scores == {"mig": 0.25}  # no details, nothing that is not a number
+    assert run.row.seed == 7
+    assert run.pictures() == {"pictures/traversals.png": run.run / "pictures" / "traversals-00000020.png"}
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other(folder, monkeypatch):
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("unknot.hub.browsing.describe_folder", refuse)
+    assert ["Permission denied" in entry.row.problem for entry in find_models(folder)] == [True, True]
+
+
+def test_a_folder_that_is_not_there_is_named(capsys):
+    assert main(["browse", "no/such/folder", "--no-open"]) == 1
+    assert "no/such/folder: no such folder" in capsys.readouterr().err
+
+
+def test_list(served):
+    listed = served.get("api/checkpoints")
+    assert listed["labels"] == {"mig": "MIG", "dci": "DCI"}
+    assert listed["remote"] == "asking"
+    by_name = {Path(row["ref"]).name: row for row in listed["checkpoints"]}
+    status, headers, content = served.send(by_name["saved"]["thumbnail"])
+    assert (status, headers["content-type"]) == (200, "image/png")
+    assert Image.open(io.BytesIO(content)).format == "PNG"
+    assert by_name["version_0"]["family"] is None
+    served.index.refresh()
+    served.index.learn()
+    listed = served.get("api/checkpoints")
+    assert (listed["remote"], listed["ready"]) == ("offline", True)
+    assert {(row["family"], row["latents"]) for row in listed["checkpoints"]} == {("vae", True)}
+
+
+def test_detail(served):
+    told = served.get(f"api/checkpoints/{served.id_of('version_0')}")
+    assert told["training"] == {"train/loss": [[49, 10.5], [99, 9.5]], "val/loss": [[99, 9.75]]}
+    assert told["arguments"]["beta"] == 8.0
+    assert told["files"].keys() == {"config.json", "model.safetensors"}
+    assert repr(str(served.index.folders[0] / "run" / "version_0" / "model")) in told["load"]
+    assert served.get(f"api/checkpoints/{served.id_of('saved')}")["card"] == HOSTILE
+
+
+def test_a_long_training_is_thinned(served):
+    lines = [f"{step},{step / 2}" for step in range(5000)]
+    path = served.index.get(served.id_of("version_0")).run / "metrics.csv"
+    path.write_text("\n".join(["step,train/loss", *lines]))
+    columns = served.get(f"api/checkpoints/{served.id_of('version_0')}")["training"]
+    assert columns["train/loss"][:2] == [[0, 0], [10, 5]]
+    assert len(columns["train/loss"]) == 500
+
+
+@pytest.mark.parametrize("content", ["", "step", "\0,\0\n1", 'step,"x\n1,2', "x" * 1000, "step,a\n" + "9" * 400 + ",1"])
+def test_a_broken_training_is_no_error(served, content):
+    (served.index.get(served.id_of("version_0")).run / "metrics.csv").write_text(content)
+    assert isinstance(served.get(f"api/checkpoints/{served.id_of('version_0')}")["training"], dict)
+
+
+def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
+    """The hub's list comes later; a remote model is downloaded by a button and then moves."""
+    save(tmp_path / "shipped" / "mine", model)
+    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    push(model, name, {"mig": 0.3}, private=False, say=lambda text: None)
+    server = Server(Index(endpoint=here.url))
+    try:
+        assert [row["ref"] for row in server.get("api/checkpoints")["checkpoints"]] == ["unknot/mine"]
+        listed = json.loads(server.post("api/refresh")[2])
+        assert listed["remote"] == "listed"
+        row = next(row for row in listed["checkpoints"] if row["ref"] == name)
+        assert (row["local"], row["scores"], row["sources"]) == (False, {"mig": 0.3}, ["remote"])
+        path = f"api/checkpoints/{row['id']}"
+        described = server.get(path)
+        assert "trained on bars" in described["card"]
+        assert f"load('{name}@{row['commit']}')" in described["load"]
+        status, _, content = server.post(f"{path}/decode", {"codes": [0, 0, 0]})
+        assert (status, "Download it first" in told(content)) == (409, True)
+        downloaded = json.loads(server.post(f"{path}/download")[2])
+        assert downloaded["local"] is True
+        assert downloaded["pictures"][0]["name"] == "pictures/traversals.png"
+        assert server.post(f"{path}/decode", {"codes": [0, 0, 0]})[0] == 200
+
+        # without an answer the last list stays, and says so
+        push(model, f"{name}-2", private=False, say=lambda text: None)
+        assert json.loads(server.post("api/refresh")[2])["remote"] == "listed"
+        monkeypatch.setattr(server.index, "endpoint", "http://127.0.0.1:9")
+        listed = json.loads(server.post("api/refresh")[2])
+        assert listed["remote"] == "stale"
+        sources = {row["ref"]: row["sources"] for row in listed["checkpoints"]}
+        assert (sources[name], sources[f"{name}-2"]) == (["cached"], ["remote"])
+    finally:
+        server.stop()
+
+
+def test_a_hub_that_does_not_answer_is_offline(folder):
+    index = Index([folder], "http://127.0.0.1:9")
+    index.refresh()
+    assert (index.remote, len(index.entries)) == ("offline", 2)
+    assert "cannot reach http://127.0.0.1:9" in index.note
+
+
+# Models at work
+
+
+def test_decode_is_what_the_model_decodes(served, make):
+    codes = [0.5, -1.0, 2.0]
+    status, headers, content = served.post(f"api/checkpoints/{served.id_of('saved')}/decode", {"codes": codes})
+    assert (status, headers["content-type"]) == (200, "image/png")
+    expected = make().decode(torch.tensor([codes]))[0, 0] * 255
+    assert np.abs(np.array(Image.open(io.BytesIO(content)), dtype=float) - expected.detach().numpy()).max() <= 0.51
+
+
+def test_start_and_strips(served, make):
+    path = f"api/checkpoints/{served.id_of('saved')}"
+    first = json.loads(served.post(f"{path}/start", {"origin": "prior", "seed": 3})[2])
+    again = json.loads(served.post(f"{path}/start", {"origin": "prior", "seed": 3})[2])
+    assert first == again
+    assert first["codes"] == torch.randn(3, generator=torch.Generator().manual_seed(3)).tolist()
+    assert [first["kl"][code] for code in first["order"]] == sorted(first["kl"], reverse=True)
+    strips = json.loads(served.post(f"{path}/strips", {"codes": [0, 0, 0]})[2])["strips"]
+    assert len(strips) == 3
+    strip = np.array(Image.open(io.BytesIO(base64.b64decode(strips[1].partition(",")[2]))), dtype=float)
+    assert strip.shape == (32, 11 * 33 - 1)
+    expected = make().decode(torch.tensor([[0.0, -2.0, 0.0]]))[0, 0].detach().numpy() * 255
+    assert np.abs(strip[:, :32] - expected).max() <= 0.51
+
+
+def test_what_carries_nothing_is_told():
+    """Codes whose posterior is the prior are inactive; they come last."""
+    model = BetaVAE(image_shape=(1, 32, 32), latent_dim=3)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.zero_()
+    started = Player(model.eval()).start("prior", 0)
+    assert started["inactive"] == [0, 1, 2]
+
+
+def test_matrix_finds_the_code_of_a_factor(monkeypatch):
+    """A model whose codes are the position of the mass relates them to the factors pos_x and pos_y."""
+    model = AdaGVAE(latent_dim=2)
+    model.trained_on = "dsprites"
+    grid = torch.linspace(-1, 1, 64)
+    centre = lambda images, axes: (images.sum(axes) @ grid / images.sum((1, 2, 3)))[:, None]  # noqa: E731
+    monkeypatch.setattr(
+        model, "represent", lambda images: torch.cat([centre(images, (1, 2)), centre(images, (1, 3))], 1)
+    )
+    matrix = Player(model.eval()).matrix("information")
+    assert matrix["factors"] == ["shape", "scale", "orientation", "pos_x", "pos_y"]
+    values = np.array(matrix["values"])  # [F, D]
+    assert values.argmax(0).tolist() == [3, 4]
+    assert values[3, 0] > 5 * values[0, 0]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_uploads_are_read(kind, channels):
+    image = read_image(picture("white", (300, 100), kind), (channels, 32, 48))
+    assert image.shape == (1, channels, 32, 48)
+    assert image.min() > 0.98
+
+
+def test_transparent_is_black():
+    buffer = io.BytesIO()
+    Image.new("RGBA", (50, 50), (255, 255, 255, 0)).save(buffer, "PNG")
+    assert read_image(buffer.getvalue(), (3, 32, 32)).max() == 0
+
+
+def test_upload(served):
+    path = f"api/checkpoints/{served.id_of('saved')}/upload"
+    status, _, content = served.post(path, picture("white"))
+    assert status == 200
+    shown = Image.open(io.BytesIO(base64.b64decode(json.loads(content)["input"].partition(",")[2])))
+    assert (shown.size, np.array(shown).min()) == ((32, 32), 255)
+
+
+def bomb() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (lambda: b"", 422, "not a whole PNG or JPEG"),
+        (lambda: b"GIF89a" + bytes(100), 422, "not a whole PNG or JPEG"),
+        (lambda: picture()[:60], 422, "not a whole PNG or JPEG"),
+        (lambda: b"<svg onload='alert(1)'/>", 422, "not a whole PNG or JPEG"),
+        (bomb, 422, "more than 40 million pixels"),
+        (lambda: bytes((10 << 20) + 1), 413, "larger than 10 MB"),
+    ],
+    ids=["empty", "gif", "cut", "svg", "bomb", "large"],
+)
+def test_bad_uploads_are_told(served, content, status, message):
+    answer = served.post(f"api/checkpoints/{served.id_of('saved')}/upload", content())
+    assert (answer[0], message in told(answer[2])) == (status, True), answer
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "message"),
+    [
+        ("decode", {}, "takes 3 codes"),
+        ("decode", {"codes": [1, 2]}, "takes 3 codes"),
+        ("decode", {"codes": ["a", 1, 2]}, "takes 3 codes"),
+        ("decode", {"codes": [1e9, 1, 2]}, "between -100 and 100"),
+        ("decode", b'{"codes": [NaN, 1, 2]}', "between -100 and 100"),
+        ("decode", b"[" * 100_000, "nested too deeply"),
+        ("decode", b"x", ""),
+        ("start", {"origin": "x", "seed": 0}, "Unknown start"),
+        ("start", {"origin": "data", "seed": 0}, "data set of this model (bars) is not at hand"),
+        ("start", {"origin": "prior"}, "must say 'seed'"),
+        ("matrix", {"kind": "x"}, "Unknown matrix"),
+        ("matrix", {"kind": "information"}, "not at hand"),
+    ],
+    ids=str,
+)
+def test_bad_requests_are_told(served, action, body, message):
+    status, _, content = served.post(f"api/checkpoints/{served.id_of('saved')}/{action}", body)
+    assert (status, message in told(content)) == (422, True), content
+
+
+def test_a_broken_model_is_told(served):
+    entry = served.index.get(served.id_of("saved"))
+    (entry.folder / "model.safetensors").write_bytes(b"nothing")
+    status, _, content = served.post(f"api/checkpoints/{entry.id}/decode", {"codes": [0, 0, 0]})
+    assert (status, "not a whole safetensors file" in told(content)) == (422, True)
+    assert served.post("api/checkpoints/none/decode")[0] == 404
+
+
+def test_models_without_codes_say_so(tmp_path):
+    from unknot.hub.live import describe_model
+    from unknot.zoo import SlotSetPredictor
+
+    assert describe_model("SlotSetPredictor") == {"family": "set-prediction", "latents": False}
+    with pytest.raises(ValueError, match="SlotSetPredictor has no latent codes"):
+        Player(SlotSetPredictor.__new__(SlotSetPredictor))
+
+
+def test_few_models_stay_loaded(tmp_path, make):
+    for number in range(3):
+        make(seed=number).save_pretrained(tmp_path / str(number))
+    players = Players(capacity=2)
+    first = players.get("0", tmp_path / "0")
+    assert players.get("0", tmp_path / "0") is first
+    for name in ("1", "2"):
+        players.get(name, tmp_path / name)
+    assert players.get("0", tmp_path / "0") is not first
+
+
+def test_many_who_ask_at_once(served):
+    path = f"api/checkpoints/{served.id_of('saved')}/decode"
+    answers = []
+    threads = [
+        threading.Thread(
+            target=lambda value=value: answers.append((value, served.post(path, {"codes": [value, 0, 0]})))
+        )
+        for value in (-2, 0, 2) * 5
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer[0] for _, answer in answers} == {200}
+    assert len({(value, answer[2]) for value, answer in answers}) == 3
+
+
+# Whom it refuses
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"x_unknot_token": "wrong"}, 403),
+        ({"x_unknot_token": TOKEN}, 200),
+        ({"x_unknot_token": TOKEN, "origin": "https://evil.example"}, 403),
+        ({"x_unknot_token": TOKEN, "origin": "null"}, 403),
+        ({"x_unknot_token": TOKEN, "sec_fetch_site": "cross-site"}, 403),
+        ({"x_unknot_token": TOKEN, "sec_fetch_site": "same-site"}, 403),
+        ({"x_unknot_token": TOKEN, "sec_fetch_site": "same-origin"}, 200),
+        ({"x_unknot_token": TOKEN, "host": "evil.example"}, 403),
+    ],
+    ids=str,
+)
+def test_what_costs_something_needs_the_page(served, headers, status):
+    path = f"api/checkpoints/{served.id_of('saved')}/decode"
+    assert served.send(path, {"codes": [0, 0, 0]}, **headers)[0] == status
+    origin = f"http://127.0.0.1:{served.port}"
+    assert served.send(path, {"codes": [0, 0, 0]}, x_unknot_token=TOKEN, origin=origin)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8800", 200),
+        ("localhost:1", 200),
+        ("[::1]:8800", 200),
+        ("192.168.0.7", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8800", 403),
+        ("localhost.evil.example", 403),
+        ("evil.example:8800", 403),
+        ("127.0.0.1@evil.example", 403),
+    ],
+)
+def test_names_that_are_not_ours_are_refused(served, host, status):
+    assert served.send("", host=host)[0] == status
+    assert served.send("api/checkpoints", host=host)[0] == status
+
+
+@pytest.mark.parametrize("path", ["", "page/browse.js", "api/checkpoints", "api/checkpoints/none", "no/such/path"])
+def test_every_answer_has_the_policy(served, path):
+    _, headers, _ = served.send(path)
+    assert headers["content-security-policy"] == policy()
+    assert "default-src 'none'; script-src 'self'" in policy()
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "page/../browsing.py",
+        "page/..%2fbrowsing.py",
+        "page/browse.html",
+        "api/checkpoints/ID/config.json",
+        "api/checkpoints/ID/pictures/../config.json",
+        "api/checkpoints/ID/pictures/..%2f..%2fconfig.json",
+        "api/checkpoints/ID/pictures/note.txt",
+        "api/checkpoints/ID/pictures/.hidden.png",
+        "api/checkpoints/ID/%2fetc%2fpasswd",
+        "api/checkpoints/ID/pictures%2ftraversals.png%00",
+    ],
+)
+def test_only_pictures_are_served(served, path):
+    entry = served.index.get(served.id_of("saved"))
+    for name in ("note.txt", ".hidden.png"):
+        (entry.folder / "pictures" / name).write_bytes(picture())
+    assert served.send(path.replace("ID", entry.id))[0] in (404, 405)
+
+
+def test_a_picture_that_is_none_is_not_sent(served):
+    entry = served.index.get(served.id_of("saved"))
+    (entry.folder / "pictures" / "page.png").write_bytes(b"<script>alert(1)</script>")
+    (entry.folder / "pictures" / "photo.png").write_bytes(picture(kind="JPEG"))
+    for name in ("page", "photo"):
+        status, headers, content = served.send(f"api/checkpoints/{entry.id}/pictures/{name}.png")
+        assert (status, headers["content-type"]) == (422, "application/json")
+        assert "not a whole PNG" in told(content)
+    assert served.get("api/checkpoints")["checkpoints"]
+
+
+def test_pictures_are_drawn_anew(tmp_path):
+    """What somebody hid in a file's text or behind its end does not travel."""
+    path = tmp_path / "a.png"
+    path.write_bytes(picture(size=(2000, 20)) + b"<script>hidden</script>")
+    content = read_picture(path, 1600, path.stat().st_mtime_ns)
+    assert b"hidden" not in content
+    assert Image.open(io.BytesIO(content)).size == (1600, 16)
+
+
+def test_a_mistake_of_ours_is_told_without_its_place(served, monkeypatch):
+    monkeypatch.setattr(served.index, "detail", lambda *_: 1 / 0)
+    status, headers, content = served.send(f"api/checkpoints/{served.id_of('saved')}")
+    assert (status, told(content)) == (500, "Something went wrong here (ZeroDivisionError). The terminal shows where.")
+    assert headers["content-security-policy"] == policy()
+
+
+# One file
+
+
+def test_export(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said: list[str] = []
+    path = export(tmp_path / "out" / "page.html", [folder], say=said.append)
+    html = path.read_text(encoding="utf-8")
+    assert said[-1].startswith("Wrote 2 checkpoints")
+    assert [one.name for one in path.parent.iterdir()] == ["page.html"]
+    assert "<script>alert(1)" not in html
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html)[1])
+    (saved,) = (row for row in data["checkpoints"] if row["ref"].endswith("saved"))
+    detail = data["details"][saved["id"]]
+    assert detail["card"] == HOSTILE
+    assert len(detail["drawn"]["strips"]) == 3
+    assert saved["thumbnail"].startswith("data:image/png;base64,")
+    assert not re.search(r"""(src|href)=["'](?!data:)[^#"']""", html.partition("<script")[0])
+
+
+def test_data_cannot_leave_its_element():
+    html = inline({"checkpoints": [], "x": "</script><script>alert(1)</script>\u2028<!--"})
+    assert html.count("</script>") == 2
+    assert "\u2028" not in html
+    assert "<!--" not in html
+
+
+def test_the_policy_of_an_export_names_what_is_in_it():
+    html = inline({})
+    allowed = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)[1]
+    assert "'self'" not in allowed
+    assert "'unsafe" not in allowed
+    assert allowed.count("'sha256-") == 2
+
+
+def test_a_failed_export_leaves_the_old_file(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "page.html").write_text("old")
+    monkeypatch.setattr("unknot.hub.browsing.inline", lambda data: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export(tmp_path / "page.html", [folder])
+    assert (tmp_path / "page.html").read_text() == "old"
+
+
+# The command
+
+
+BROWSE = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_the_command_answers_before_the_hub_does(folder):
+    """A hub that is silent does not hold up the page."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    words = ["browse", str(folder), "--no-open", "--port", "0"]
+    words += ["--endpoint", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+    environment = os.environ | {"UNKNOT_DEBUG": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", BROWSE, *words], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        line = process.stdout.readline()
+        assert re.match(r"\d+ checkpoints on this machine at http://127.0.0.1:\d+/", line)
+        url = re.search(r"http://\S+", line)[0]
+        with urllib.request.urlopen(f"{url}api/checkpoints") as answer:
+            listed = json.load(answer)
+        assert listed["remote"] == "asking"
+        assert sum(row["sources"] == ["folder"] for row in listed["checkpoints"]) == 2
+        for _ in range(600):
+            with urllib.request.urlopen(f"{url}api/checkpoints") as answer:
+                listed = json.load(answer)
+            if listed["remote"] != "asking":
+                break
+            time.sleep(0.1)
+        assert listed["remote"] == "offline"
+        with urllib.request.urlopen(url) as answer:
+            token = re.search(r'name="token" content="([^"]+)"', answer.read().decode())[1]
+        assert len(token) > 20
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        silent.close()
+
+
+def test_a_taken_port_is_told(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["browse", "--no-open", "--port", str(taken.getsockname()[1])]) == 1
+    assert "Give another --port" in capsys.readouterr().err
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["browse", "--help"])
+    assert "examples:" in capsys.readouterr().out

@@ -1,0 +1,486 @@
+"""The page in a real browser: what people do with it, and what a stranger's card must not do."""
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+import urllib.parse
+from pathlib import Path
+
+import pytest
+import torch
+import uvicorn
+from PIL import Image
+
+from unknot.hub import push, refs
+from unknot.hub.browsing import Index, browse_app, export
+from unknot.hub.cards import model_index, write_card
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver")
+HOSTILE = """<script>document.title = "owned"</script><img src="x" onerror="document.title = 'owned'">
+
+# A *heading* <b>not bold</b>
+
+[run](javascript:document.title='owned') [data](data:text/html,x) [good](https://example.com/?a=1&b=2)
+![remote](https://example.com/tracker.png) ![there](pictures/traversals.png) ![up](../../secret.png)
+
+| a | b |
+|---|---|
+| `code` | **bold** <i>x</i> |
+
+```
+<script>document.title = "owned"</script>
+```
+- one
+- two
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    words = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"]
+    for word in words + (["--no-sandbox"] if os.geteuid() == 0 else []):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def save(folder: Path, model, scores, body: str = "# A model\n", **metadata) -> None:
+    """A saved model with a card and a picture."""
+    model.save_pretrained(folder)
+    (folder / "README.md").write_text(
+        write_card({"model-index": model_index("x", "bars", scores, {})} | metadata, body)
+    )
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (40, 30), "red").save(folder / "pictures" / "traversals.png")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, make):
+    folder = tmp_path_factory.mktemp("browse") / "found"
+    vivid = make()
+    with torch.no_grad():
+        for parameter in vivid.parameters():
+            parameter.mul_(1.7)  # so that an untrained model shows something
+    save(folder / "alpha", vivid, {"mig": 0.5, "dci": 0.25, "total_correlation": 2.0}, HOSTILE, license="<b>mit</b>")
+    save(folder / "beta", make(seed=1, beta=8.0), {"mig": 0.1, "dci": 0.75, "total_correlation": 1.0})
+    other = make(seed=2)
+    other.trained_on = "<i>other</i>"
+    save(folder / "gamma", other, {"mig": 0.3})
+    run = folder / "run" / "version_0"
+    make(seed=3).save_pretrained(run / "model")
+    (run / "config.yaml").write_text("seed_everything: 7\n")
+    (run / "metrics.csv").write_text("epoch,step,train/loss,val/loss\n0,49,10.5,\n0,99,9.5,9.75\n")
+    (run / "scores.json").write_text('{"mig": 0.25}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(folder, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        patch.setattr(refs, "SHIPPED", folder / "none")
+        index = Index([folder])
+        index.refresh()
+        index.learn()
+    return index
+
+
+@contextlib.contextmanager
+def served(index):
+    """Address of the page, served for real."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(browse_app(index, "secret"), log_level="critical", access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(index):
+    with served(index) as address:
+        yield address
+
+
+class Page:
+    """The page as a person meets it."""
+
+    def __init__(self, browser, url: str) -> None:
+        self.browser, self.url = browser, url
+
+    def open(self, state: str = "") -> None:
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.url}{state}")
+        self.wait(lambda: self.browser.execute_script("return document.body.dataset.rendered"))
+
+    def wait(self, condition):
+        """Until it holds; what was found may be drawn anew in between, and is then looked for again."""
+        ignored = [StaleElementReferenceException]
+        return WebDriverWait(self.browser, 30, 0.05, ignored).until(lambda _: condition())
+
+    def all(self, selector: str):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str):
+        return self.wait(lambda: next(iter(self.all(selector)), None))
+
+    def text(self, selector: str) -> str:
+        script = "return document.querySelector(arguments[0])?.innerText"
+        return self.wait(lambda: self.browser.execute_script(script, selector))
+
+    def click(self, selector: str, number: int = 0, text: str = "") -> None:
+        """Click the element of this number, of those that hold the text."""
+        find = """
+            const all = [...document.querySelectorAll(arguments[0])];
+            const found = all.filter((one) => one.textContent.includes(arguments[2]))[arguments[1]];
+            found?.scrollIntoView({ block: "center" });
+            return found;"""
+
+        def clicked() -> bool:
+            found = self.browser.execute_script(find, selector, number, text)
+            if found:
+                found.click()
+            return bool(found)
+
+        self.wait(clicked)
+
+    def texts(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
+        return self.browser.execute_script(script, selector)
+
+    def inner(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.innerText)"
+        return self.browser.execute_script(script, selector)
+
+    def names(self) -> list[str]:
+        return [name.split("/")[-1] for name in self.texts(".card h2")]
+
+    def shows(self, *names: str) -> bool:
+        return bool(self.wait(lambda: self.names() == list(names)))
+
+    def choose(self, name: str, text: str) -> None:
+        Select(self.one(f"[name={name}]")).select_by_visible_text(text)
+
+    def problems(self) -> list[str]:
+        """What the console says, the policy's complaints included."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+    def focus(self) -> str:
+        script = "const one = document.activeElement; return one.getAttribute('aria-label') ?? one.textContent"
+        return self.browser.execute_script(script)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.browser.switch_to.active_element.send_keys(key)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self.browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+        )
+
+
+@pytest.fixture
+def page(browser, address):
+    page = Page(browser, address)
+    page.problems()
+    page.open()
+    yield page
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert page.problems() == []
+    assert browser.title == "unknot: checkpoints"
+
+
+def test_filter_sort_and_share(page):
+    assert page.shows("alpha", "beta", "gamma", "version_0")
+    page.choose("sort", "DCI")
+    assert page.shows("beta", "alpha", "gamma", "version_0")
+    page.click("#turn")
+    assert page.shows("alpha", "beta", "gamma", "version_0")
+    page.choose("sort", "Total correlation")  # of which less is better
+    page.click("#turn")
+    assert page.shows("beta", "alpha", "gamma", "version_0")
+    page.choose("sort", "MIG")
+    assert page.shows("alpha", "gamma", "version_0", "beta")
+    page.choose("bound", "MIG")
+    page.one("[name=least]").send_keys("0.2")
+    assert page.shows("alpha", "gamma", "version_0")
+    page.choose("dataset", "bars")
+    assert page.shows("alpha", "version_0")
+    page.one("[name=q]").send_keys("ALPH betavae")
+    assert page.shows("alpha")
+
+    shared = page.browser.current_url
+    page.open("#" + urllib.parse.urlparse(shared).fragment)  # the address alone brings all of it back
+    assert page.shows("alpha")
+    assert page.texts("#chips button") == ["MIG ≥ 0.2 ×", "Clear filters"]
+    page.one("[name=q]").send_keys("no such")
+    assert page.shows()
+    assert "No checkpoint matches" in page.text("#empty")
+    page.click("button", text="Clear filters")
+    assert page.shows("alpha", "gamma", "version_0", "beta")
+
+
+def test_compare(page):
+    page.click(".pick input", 0)
+    page.click(".pick input", 1)
+    page.click("#tray .main")
+    page.one(".compare img")
+    lines = {text.split("\t")[0].strip(): " ".join(text.split()) for text in page.inner(".compare tbody tr")}
+    assert lines["MIG"] == "MIG 0.500 best 0.100"
+    assert lines["DCI"] == "DCI 0.250 0.750 best"
+    assert lines["Total correlation"] == "Total correlation 2.000 1.000 best"
+    assert lines["beta"] == "beta 2.5 8"
+    assert "latent_dim" not in lines  # the same for both
+    page.click(".compare thead button.quiet")
+    page.wait(lambda: "Tick “Compare”" in page.text("#compare"))
+
+
+def test_no_more_than_four_are_compared(page, index):
+    ids = [entry.id for entry in index.entries.values()]
+    page.open("#compare=" + ",".join([*ids, "more"]))
+    assert page.wait(lambda: page.text("#tray span") == "4 chosen")
+
+
+def test_scatter(page):
+    page.click("button", text="Scatter")
+    page.wait(lambda: len(page.all(".chart .point")) == 2)
+    assert "2 of 4 have both" in page.text("#scatter")
+    assert page.texts(".legend li") == ["BetaVAE"]
+    page.choose("y", "Total correlation")
+    page.wait(lambda: "Total correlation" in page.texts(".axis"))
+    first, second = page.all(".chart .point")
+    page.browser.execute_script("arguments[0].focus()", first)
+    assert "beta (BetaVAE): MIG 0.100" in page.text(".told")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.browser.switch_to.active_element == second
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.texts("#detail h2") == ["found/alpha"])
+
+
+def test_a_hostile_card_is_text(page):
+    page.click(".card h2 a")
+    page.one(".markdown")
+    assert "<script>document.title" in page.text(".markdown")
+    assert page.texts(".markdown h4") == ["A heading <b>not bold</b>"]
+    assert [link.get_attribute("href") for link in page.all(".markdown a")] == ["https://example.com/?a=1&b=2"]
+    assert page.all(".markdown a")[0].get_attribute("rel") == "noopener noreferrer nofollow"
+    images = [image.get_attribute("src") for image in page.all(".markdown img")]
+    assert len(images) == 1
+    assert "/pictures/traversals.png" in images[0]
+    assert page.texts(".markdown td") == ["code", "bold <i>x</i>"]
+    assert page.texts(".markdown li") == ["one", "two"]
+    assert page.all(".markdown script, .markdown b, .markdown i") == []
+    assert "<b>mit</b>" in page.text(".about")
+
+
+def test_detail_of_a_run(page):
+    page.open()
+    page.click(".card h2 a", text="version_0")
+    page.one(".curve")
+    assert page.texts(".legend li") == ["train/loss", "val/loss"]
+    assert "model = load(" in page.text(".snippet")
+    page.browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
+    page.click("button", text="Copy")
+    page.wait(lambda: "Copied" in page.texts("button"))
+    page.click("button", text="Mutual information")
+    page.wait(lambda: "not at hand" in page.text("#detail"))
+    page.problems()  # the refusal is in the console too, as the browser's own note
+    page.press(Keys.ESCAPE)
+    assert page.shows("alpha", "beta", "gamma", "version_0")
+    assert "version_0" in page.focus()
+
+
+def source(page) -> str:
+    return page.one("#decoded").get_attribute("src")
+
+
+def pixels(page) -> str:
+    script = """
+        const image = document.querySelector("#decoded");
+        const canvas = document.createElement("canvas");
+        [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+        canvas.getContext("2d").drawImage(image, 0, 0);
+        return canvas.toDataURL();"""
+    return page.browser.execute_script(script)
+
+
+def test_live_latents(page, tmp_path):
+    page.click(".card h2 a")
+    page.click("button", text="the prior")
+    slider = page.one(".slider input")
+    page.wait(lambda: len(page.all(".slider")) == len(page.all(".strip")) == 3)
+    before, strips = pixels(page), [strip.get_attribute("src") for strip in page.all(".strip")]
+    page.browser.execute_script("arguments[0].focus()", slider)
+    page.press(*[Keys.ARROW_RIGHT] * 20)
+    page.wait(lambda: source(page).startswith("blob:") and pixels(page) != before)
+    page.wait(lambda: [strip.get_attribute("src") for strip in page.all(".strip")] != strips)
+    page.click("button", text="Reset")
+    page.wait(lambda: pixels(page) == before)
+
+    Image.new("RGB", (80, 60), "white").save(tmp_path / "mine.jpg")
+    page.one("input[type=file]").send_keys(str(tmp_path / "mine.jpg"))
+    page.wait(lambda: "Input" in page.texts("figcaption"))
+    assert page.texts("figcaption")[:3] == ["Input", "Reconstruction", "Now"]
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    page.one("input[type=file]").send_keys(str(tmp_path / "broken.png"))
+    page.wait(lambda: "not a whole PNG or JPEG" in page.text("#detail"))
+    page.problems()
+
+
+def test_only_the_newest_codes_are_asked_for(page):
+    """A hundred moves while one request is under way make few requests, and the last one is shown."""
+    page.click(".card h2 a")
+    page.click("button", text="the prior")
+    page.one(".slider input")
+    asked = page.browser.execute_async_script("""
+        const done = arguments[0], slider = document.querySelector(".slider input"), real = fetch;
+        const codes = [];
+        window.fetch = (path, options) => {
+          if (path.endsWith("decode")) codes.push(JSON.parse(options.body).codes[slider.dataset.code]);
+          return real(path, options);
+        };
+        for (let step = 0; step <= 100; step++) {
+          slider.value = -2 + step * 0.04;
+          slider.dispatchEvent(new Event("input"));
+        }
+        const look = setInterval(() => {
+          if (codes.at(-1) !== 2) return;
+          clearInterval(look);
+          window.fetch = real;
+          done(codes);
+        }, 50);""")
+    assert len(asked) <= 3
+
+
+def test_keyboard_alone(page):
+    page.press("/")
+    assert page.browser.switch_to.active_element.get_attribute("name") == "q"
+    page.press("beta", Keys.TAB)
+    page.wait(lambda: len(page.names()) == 4)  # all are of the method BetaVAE
+    page.browser.find_element(By.NAME, "q").clear()
+    page.browser.find_element(By.NAME, "q").send_keys("found/beta")
+    assert page.shows("beta")
+    for _ in range(20):
+        page.press(Keys.TAB)
+        if page.focus() == "found/beta":
+            break
+    assert page.focus() == "found/beta"
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert page.browser.execute_script(outline) != "none"
+    page.press(Keys.TAB)
+    page.press(Keys.SPACE)
+    page.wait(lambda: page.one("#tray").is_displayed())
+    page.press(Keys.SHIFT + Keys.TAB)
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.texts("#detail h2") == ["found/beta"])
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: page.focus() == "found/beta")
+    page.browser.back()
+    page.wait(lambda: page.texts("#detail h2") == ["found/beta"] and page.one("#detail").is_displayed())
+
+
+@pytest.mark.parametrize("view", ["gallery", "scatter", "compare", "detail"])
+def test_a_phone_is_wide_enough(page, index, view):
+    page.resize(360, 740)
+    ids = [entry.id for entry in index.entries.values()]
+    page.open(f"#view={view}&compare={','.join(ids)}&open={ids[0]}")
+    page.one({"gallery": ".card", "scatter": ".point", "compare": ".compare img", "detail": ".markdown"}[view])
+    if view == "detail":
+        page.click("button", text="the prior")
+        page.one(".slider")
+    widths = "return [document.documentElement.scrollWidth, innerWidth]"
+    assert page.browser.execute_script(widths) == [360, 360]
+
+
+def luminance(page, selector: str, kind: str) -> float:
+    script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+    numbers = page.browser.execute_script(script, selector, kind).partition("(")[2].rstrip(")").split(",")
+    parts = [float(number) / 255 for number in numbers[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_schemes(page, scheme):
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    page.open()
+    ground = luminance(page, "body", "backgroundColor")
+    assert (ground < 0.1) == (scheme == "dark")
+    surface = luminance(page, ".card", "backgroundColor")
+    for selector in (".card h2 a", ".card .facts", "#status", ".card dt"):
+        bright, dim = sorted([luminance(page, selector, "color"), surface], reverse=True)
+        assert (bright + 0.05) / (dim + 0.05) >= 4.5, selector
+
+
+def test_a_remote_checkpoint_is_downloaded_by_a_button(browser, here, model, name):
+    push(model, name, {"mig": 0.3}, private=False, say=lambda text: None)
+    index = Index(endpoint=here.url)
+    with served(index) as address:
+        page = Page(browser, address)
+        page.open()
+        page.wait(lambda: "asking the hub" in page.text("#status"))
+        page.click("button", text="Refresh")
+        page.wait(lambda: name in page.texts(".card h2"))
+        page.click(".card h2 a", text=name)
+        assert "trained on bars" in page.text(".markdown")
+        assert "Download the model" in page.text("#detail")
+        size = (index.get(page.browser.current_url.rpartition("open=")[2]).row.bytes or 0) / 1e6
+        page.click("button", text=f"Download ({size:.1f} MB)")
+        page.click("button", text="the prior")
+        page.one(".slider input")
+        assert page.all(".markdown img")
+        assert page.problems() == []
+
+
+def test_export_opens_from_a_file(browser, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = export(tmp_path / "page.html", [folder], say=lambda text: None)
+    page = Page(browser, path.as_uri())
+    page.problems()
+    page.open()
+    assert page.shows("alpha", "beta", "gamma", "version_0")
+    page.choose("sort", "DCI")
+    assert page.shows("beta", "alpha", "gamma", "version_0")
+    page.click(".pick input", 0)
+    page.click(".pick input", 1)
+    page.click("#tray .main")
+    page.one(".compare img")
+    page.click("button", text="Scatter")
+    page.wait(lambda: len(page.all(".chart .point")) == 2)
+    page.browser.execute_script("arguments[0].dispatchEvent(new MouseEvent('click'))", page.all(".chart .point")[1])
+    page.wait(lambda: page.texts("#detail h2") == ["found/alpha"])
+    assert len(page.all(".strip")) == 3
+    assert page.all(".slider") == []
+    assert "<script>document.title" in page.text(".markdown")
+    image = "const image = arguments[0]; return image.complete && image.naturalWidth"
+    assert page.wait(lambda: browser.execute_script(image, page.one(".markdown img"))) == 40
+    assert page.problems() == []
+    assert browser.title == "unknot: checkpoints"
+
+
+def test_nothing_here_says_what_to_do(browser, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = export(tmp_path / "page.html", say=lambda text: None)
+    page = Page(browser, Path(path).as_uri())
+    page.open()
+    assert "unknot browse runs" in page.text("#empty")
+    assert page.text("#status").startswith("0 checkpoints")
