@@ -5,8 +5,8 @@ INSTALLED := .venv/.installed
 TYPING := .venv/typing/unknot
 PACKAGES := solvers datamodules metrics zoo hub cli configs
 
-# Two BLAS threads at most in tests: more only get in each other's way on small machines.
-export OMP_NUM_THREADS ?= 2
+# One process for each core, each of one thread: more only get in each other's way.
+test: export OMP_NUM_THREADS = 1
 
 .PHONY: demo test test-slow lint bench clean
 
@@ -14,7 +14,7 @@ demo: $(INSTALLED)
 	$(BIN)/unknot demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
