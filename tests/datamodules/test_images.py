@@ -244,18 +244,18 @@ def test_a_listed_file_that_is_not_there_is_named(photos: Path) -> None:
         ([], {}, "empty list"),
         (["photos/1.png"], {}, "1 readable images; at least two"),
         ("broken.npy", {}, "broken.npy: not a readable .npy file"),
-        (torch.rand(5, 7, 7), {}, "shape .5, 7, 7."),
-        (torch.rand(5, 3, 7, 7) * 255, {}, "divide by 255"),
+        (torch.ones(5, 7, 7), {}, "shape .5, 7, 7."),
+        (torch.ones(5, 3, 7, 7) * 255, {}, "divide by 255"),
         ("photos", {"image_size": 0}, "image_size must be positive whole numbers"),
         ("photos", {"image_size": (8, 8.5)}, "image_size must be"),
         ("photos", {"crop": "middle"}, "crop must be 'fit', 'none' or positive"),
         ("photos", {"crop": (11, 3)}, "12 x 10 pixels, too small to crop 3 x 11"),
-        (torch.rand(5, 3, 7, 7), {"crop": (8, 3)}, "7 x 7 are too small to crop 8 x 3"),
+        (torch.ones(5, 3, 7, 7), {"crop": (8, 3)}, "7 x 7 are too small to crop 8 x 3"),
         ("photos", {"val_fraction": 0}, "val_fraction must lie between 0 and 1"),
         ("photos", {"unreadable": "ignore"}, "unreadable must be 'error' or 'skip'"),
         ("photos", {"num_bins": 1}, "num_bins must be at least 2"),
     ],
-    ids=str,
+    ids=lambda value: f"tensor{list(value.shape)}" if isinstance(value, torch.Tensor) else str(value),
 )
 def test_mistakes_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, options: dict[str, Any], reason: str
