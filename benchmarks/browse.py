@@ -19,8 +19,9 @@ from typing import Any
 import torch
 import uvicorn
 
-from unknot.hub.browsing import Index, browse_app
+from unknot.hub.browsing import browse_app
 from unknot.hub.cards import model_index, write_card
+from unknot.hub.index import Index
 from unknot.zoo import BetaVAE
 from unknot.zoo.pictures import draw_traversals
 

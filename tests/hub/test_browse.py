@@ -21,8 +21,9 @@ from PIL import Image
 
 from unknot.cli import main
 from unknot.hub import push, refs
-from unknot.hub.browsing import Index, browse_app, export, find_models, inline, policy, read_picture
+from unknot.hub.browsing import browse_app, export, inline, policy, read_picture
 from unknot.hub.cards import model_index, write_card
+from unknot.hub.index import Index, find_models
 from unknot.hub.live import Player, Players, read_image
 from unknot.zoo import AdaGVAE, BetaVAE
 
@@ -141,7 +142,7 @@ def test_a_folder_that_cannot_be_read_hides_no_other(folder, monkeypatch):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("unknot.hub.browsing.describe_folder", refuse)
+    monkeypatch.setattr("unknot.hub.index.describe_folder", refuse)
     assert ["Permission denied" in entry.row.problem for entry in find_models(folder)] == [True, True]
 
 

@@ -14,8 +14,9 @@ import uvicorn
 from PIL import Image
 
 from unknot.hub import push, refs
-from unknot.hub.browsing import Index, browse_app, export
+from unknot.hub.browsing import browse_app, export
 from unknot.hub.cards import model_index, write_card
+from unknot.hub.index import Index
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
