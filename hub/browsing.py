@@ -36,6 +36,7 @@ from tqdm.auto import tqdm
 
 from unknot._files import replacing
 from unknot.hub.cards import plain
+from unknot.hub.client import MAX_PIXELS
 from unknot.hub.errors import AccessError, UnreachableError
 from unknot.hub.index import Entry, Index, place
 from unknot.hub.listing import pull
@@ -43,7 +44,6 @@ from unknot.hub.server import body_json, field
 
 PAGE = Path(__file__).parent / "page"
 PORT = 8800
-MAX_PIXELS = 40_000_000
 WIDTHS = {"small": 480, "large": 1600}
 POLICY = {
     "default-src": "'none'",
@@ -369,6 +369,8 @@ def export(
         endpoint: address of the hub.
         say: where messages go.
     """
+    from unknot.hub.live import data_uri
+
     index, path = Index(folders, endpoint), Path(path)
     index.refresh()
     index.learn()
@@ -379,7 +381,7 @@ def export(
         width = min(WIDTHS[size], 1000)
         with contextlib.suppress(ValueError, OSError):  # a broken picture is left out
             content = read_picture(source, width, source.stat().st_mtime_ns, colours=48)
-            return "data:image/png;base64," + base64.b64encode(content).decode()
+            return data_uri(content)
         return None
 
     details: dict[str, dict[str, Any]] = {}

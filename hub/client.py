@@ -38,6 +38,7 @@ LIMITS = {
 """Files that are read from a repository, with the bytes each may have; pictures come on top. Nothing else is read."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 MAX_PICTURE = 10 << 20
+MAX_PIXELS = 40_000_000
 PICTURE = re.compile(r"pictures/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.png")
 
 

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from unknot.datamodules import DATASETS, GroundTruthDataset
+from unknot.hub.client import MAX_PIXELS
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix
@@ -22,7 +23,6 @@ STEPS = 11
 INACTIVE = 0.01
 """Nats: a code whose mean KL is below this tells nothing about the image."""
 MAX_UPLOAD = 10 << 20
-MAX_PIXELS = 40_000_000
 MATRICES = {"information": ("mutual information", 5000), "importance": ("importance to boosted trees, as in DCI", 2000)}
 
 
@@ -178,7 +178,17 @@ def describe_model(name: str | None) -> dict[str, Any]:
     cls = MODELS.get(name or "")
     if cls is None:
         return {}
-    return {"family": cls.__module__.rpartition(".")[2].replace("_", "-"), "latents": issubclass(cls, VAE)}
+    return {"family": family_of(cls), "latents": issubclass(cls, VAE)}
+
+
+def family_of(cls: type[Any]) -> str:
+    """The family of a model, which is the file of the zoo that it lives in.
+
+    >>> from unknot.zoo import BetaTCVAE
+    >>> family_of(BetaTCVAE)
+    'total-correlation'
+    """
+    return cls.__module__.rpartition(".")[2].replace("_", "-")
 
 
 _make = lru_cache(maxsize=16)(lambda name: DATASETS[name]())

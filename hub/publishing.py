@@ -20,7 +20,7 @@ from unknot._modes import evaluation_mode
 from unknot.hub import client
 from unknot.hub.cards import Card, digest, facts_of, label, model_index, plain, read_card, scores_of, write_card
 from unknot.hub.errors import AccessError, ConflictError, MissingError
-from unknot.hub.live import data_of
+from unknot.hub.live import data_of, family_of
 from unknot.hub.loading import load
 from unknot.hub.refs import shipped_folder, shipped_names
 from unknot.hub.storage import COMMIT, check_repo_id
@@ -279,7 +279,7 @@ def _send(
 
 def metadata_of(model: AnyModel, repo: str, facts: Facts, files: Mapping[str, Path]) -> dict[str, Any]:
     """What the card tells machines."""
-    method, dataset, family = type(model).__name__, model.trained_on, family_of(model)
+    method, dataset, family = type(model).__name__, model.trained_on, family_of(type(model))
     tags = ["unknot", "disentanglement", f"method:{method.lower()}", f"family:{family}"]
     if dataset:
         tags.append(f"zoo-dataset:{plain(dataset, 50).replace(' ', '-').lower()}")
@@ -393,16 +393,6 @@ def check_scores(scores: Mapping[str, float]) -> dict[str, float]:
             raise ValueError(f"The score {name!r} is {value!r}; a card holds finite numbers. Leave it out.")
         checked[name] = float(value)
     return checked
-
-
-def family_of(model: AnyModel) -> str:
-    """The family of a model, which is the file of the zoo that it lives in.
-
-    >>> from unknot.zoo import BetaTCVAE
-    >>> family_of(BetaTCVAE())
-    'total-correlation'
-    """
-    return type(model).__module__.rpartition(".")[2].replace("_", "-")
 
 
 def size(count: int) -> str:
