@@ -40,17 +40,15 @@ def _prepare(name: str, check: bool) -> None:
 
 
 def _list() -> None:
-    row = "{:<18} {:>9}  {:<8} {:>8} {:>8}  {:<11} {:<14} {}".format
+    row = "{:<29} {:>9}  {:<8} {:>8} {:>8}  {:<11} {:<14} {}".format
     print(row("name", "images", "shape", "download", "on disk", "state", "licence", "factors"))
     for name, make in DATASETS.items():
         dataset = make()
         space = dataset.factor_space
         factors = ", ".join(f"{factor} {size}" for factor, size in zip(space.names, space.sizes, strict=True))
         shape = "x".join(map(str, dataset.image_shape))
-        images, download, disk = space.size, 0, 0
-        if isinstance(dataset, GridDataset):
-            images, download, disk = dataset.shape[0], dataset.download_size, dataset.disk_size
-        sizes = (human_size(size) if size else "-" for size in (download, disk))
+        images = dataset.shape[0] if isinstance(dataset, GridDataset) else space.size
+        sizes = (human_size(size) if size else "-" for size in (dataset.download_size, dataset.disk_size))
         print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.licence, factors))
     for name, kind in SCENES.items():
         scenes = kind()
@@ -65,6 +63,7 @@ def _list() -> None:
 def _state(dataset: GroundTruthDataset) -> str:
     if dataset.is_prepared():
         return "ready"
-    if not isinstance(dataset, GridDataset) or not dataset.download_size:
+    if not dataset.download_size:
         return "to draw"
-    return "to convert" if all(Path(file.path).exists() for file in dataset.files) else "to download"
+    files = getattr(dataset, "files", ())
+    return "to convert" if files and all(Path(file.path).exists() for file in files) else "to download"

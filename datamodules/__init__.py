@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from unknot.datamodules.abstract_dsprites import AbstractDSprites
 from unknot.datamodules.cars3d import Cars3D
 from unknot.datamodules.clevr import CLEVR, SceneDataset, Scenes, SetBatch
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
@@ -18,20 +19,36 @@ from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.shapes3d import Shapes3D
 from unknot.datamodules.smallnorb import SmallNORB
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
+from unknot.datamodules.views import Coarse, Resized
 
-DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
+
+def _at_32(make: Callable[[], GroundTruthDataset]) -> Callable[[], GroundTruthDataset]:
+    return lambda: Resized(make(), 32)
+
+
+_WHOLE: dict[str, Callable[[], GroundTruthDataset]] = {
     **{dataset.name: dataset for dataset in (DSprites, ColorDSprites, NoisyDSprites, ScreamDSprites)},
-    **{dataset.name: dataset for dataset in (Rooms3D, Shapes3D, Cars3D, SmallNORB)},
+    **{dataset.name: dataset for dataset in (AbstractDSprites, Rooms3D, Shapes3D, Cars3D, SmallNORB)},
     **{f"mpi3d_{variant}": partial(MPI3D, variant) for variant in MPI3D.sizes},
 }
-"""Data sets by the name that commands and checkpoints use."""
+DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
+    **_WHOLE,
+    **{f"{name}_32": _at_32(make) for name, make in _WHOLE.items()},
+    # The grids of abstract visual reasoning.
+    "abstract_dsprites_5x6x3x3x4x4": lambda: Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4)),
+    "rooms3d_10x10x10x4x4x4": lambda: Coarse(Rooms3D(), (10, 10, 10, 4, 4, 4)),
+    "shapes3d_10x10x10x4x4x4": lambda: Coarse(Shapes3D(), (10, 10, 10, 4, 4, 4)),
+}
+"""Data sets by the name that commands and checkpoints use; those that end in ``_32`` at 32 x 32 pixels."""
 
 __all__ = [
     "CLEVR",
     "DATASETS",
     "MPI3D",
+    "AbstractDSprites",
     "Cars3D",
     "ClevrScenes",
+    "Coarse",
     "ColorDSprites",
     "DSprites",
     "FactorDataModule",
@@ -43,6 +60,7 @@ __all__ = [
     "LabelledDataModule",
     "NoisyDSprites",
     "PairDataModule",
+    "Resized",
     "Rooms3D",
     "SceneDataset",
     "Scenes",

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from unknot._files import cache_dir, replacing
+from unknot.datamodules.arguments import at_least, height_and_width, two_numbers
 from unknot.datamodules.download import one_at_a_time
 from unknot.datamodules.grid import fingerprint
 from unknot.datamodules.raycast import Camera, look_at, project
@@ -488,37 +488,3 @@ def _map_records(path: Path, dtype: np.dtype[Any], count: int) -> Records | None
     except (OSError, ValueError):  # missing; or cut off, or something else altogether
         return None
     return records if records.shape == (count,) and records.dtype == dtype else None
-
-
-# Arguments that the data sets of scenes share.
-
-
-def height_and_width(image_size: int | tuple[int, int]) -> tuple[int, int]:
-    """One number, or two, as two."""
-    try:
-        height, width = map(
-            operator.index, image_size if isinstance(image_size, Sequence) else (image_size, image_size)
-        )
-    except (TypeError, ValueError):
-        height = width = 0
-    if min(height, width) < 1:
-        raise ValueError(f"image_size must be a positive whole number or (height, width), got {image_size!r}.")
-    return height, width
-
-
-def two_numbers(value_range: tuple[float, float]) -> tuple[float, float]:
-    """(low, high), low first."""
-    try:
-        low, high = map(float, value_range)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    if not low < high:
-        raise ValueError(f"value_range must be two numbers (low, high), got {value_range!r}.")
-    return low, high
-
-
-def at_least(least: int, name: str, value: int) -> int:
-    """A whole number that is not too small."""
-    if not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return int(value)

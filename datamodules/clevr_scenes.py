@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unknot._files import cache_dir
 from unknot._seeding import derive_seed
+from unknot.datamodules.arguments import at_least, height_and_width, two_numbers
 from unknot.datamodules.clevr import (
     CAMERA,
     COLORS,
@@ -27,10 +28,7 @@ from unknot.datamodules.clevr import (
     SceneDataset,
     Scenes,
     SetBatch,
-    at_least,
-    height_and_width,
     open_records,
-    two_numbers,
 )
 from unknot.datamodules.raycast import Hits, Kind, Solids, cast, cast_outlines, normals, points, rays
 

@@ -62,6 +62,7 @@ class DSprites(GridDataset):
     licence = "Apache-2.0"
     factor_space = SPACE
     image_shape = (1, SIDE, SIDE)
+    grey_levels = 1
     files = (ORIGINAL,)
     check_pixels = True
     instead = "source='download', or no source at all to draw the images"
@@ -93,8 +94,10 @@ class DSprites(GridDataset):
     def _chunks(self) -> Iterator[Bytes]:
         return draw_grid() if self.source is None else super()._chunks()
 
-    def _with_progress(self, doing: str = "converting") -> Iterator[Bytes]:
-        return super()._with_progress("drawing" if self.source is None else doing)
+    @property
+    def doing(self) -> str:  # type: ignore[override]
+        """What making the file in the cache is."""
+        return "drawing" if self.source is None else "converting"
 
     def _cache_path(self) -> Path:
         if self.source is None:

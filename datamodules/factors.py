@@ -4,7 +4,6 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -100,9 +99,10 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     ``stochastic`` is False, and nobody needs to draw or encode it twice.
     """
 
-    name: ClassVar[str]
-    licence: ClassVar[str] = "unknown"
-    stochastic: ClassVar[bool] = True
+    name: str
+    licence: str = "unknown"
+    stochastic: bool = True
+    grey_levels: int | None = None  # images are multiples of 1 / grey_levels, where that is known
     factor_space: FactorSpace
     image_shape: tuple[int, int, int]
 
@@ -119,6 +119,20 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     def is_prepared(self) -> bool:
         """Whether :meth:`prepare` would have nothing to do."""
         return True
+
+    @property
+    def download_size(self) -> int:
+        """Bytes to download, about."""
+        return 0
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes of the file that is kept in the cache."""
+        return 0
+
+    def cache_key(self) -> str | None:
+        """What names files that are made from these images, and changes when they do; ``None`` makes none."""
+        return None
 
     def __len__(self) -> int:
         return self.factor_space.size

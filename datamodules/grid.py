@@ -13,7 +13,7 @@ import shutil
 import struct
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -123,6 +123,37 @@ def open_grid(path: Path, shape: tuple[int, ...], check_pixels: bool = False) ->
     return Grid(path, shape, json.loads(note))
 
 
+def made_once(
+    path: Path,
+    shape: tuple[int, ...],
+    make: Callable[[], Iterable[Bytes]],
+    note: Any = None,
+    check_pixels: bool = False,
+) -> Grid:
+    """Map a file of the cache; write the chunks of ``make()`` to it first where it is missing, damaged or misshapen.
+
+    Of several processes one makes it, the others wait.
+    """
+    grid = open_grid(path, shape, check_pixels)
+    if grid is None:
+        with one_at_a_time(path):
+            grid = open_grid(path, shape, check_pixels)  # another process may have been faster
+            if grid is None:
+                write_grid(path, shape, make(), note)
+                grid = open_grid(path, shape, check_pixels)
+    if grid is None:
+        raise OSError(f"{path} cannot be read back after writing it; is the disk full or failing?")
+    return grid
+
+
+def with_progress(chunks: Iterable[Bytes], total: int, doing: str) -> Iterator[Bytes]:
+    """The same chunks, under a progress bar."""
+    with tqdm(desc=doing, total=total, unit="image", disable=None, leave=False) as bar:
+        for chunk in chunks:
+            yield chunk
+            bar.update(len(chunk))
+
+
 def _header(shape: tuple[int, ...]) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -154,8 +185,10 @@ class GridDataset(GroundTruthDataset):
     """
 
     stochastic = False
+    grey_levels = 255
     files: tuple[RemoteFile, ...] = ()
     title: ClassVar[str]
+    doing = "converting"
     check_pixels: ClassVar[bool] = False  # at every start; affordable for small files only
     instead: ClassVar[str] = "leave out `source` to download it"  # of a path that leads nowhere
 
@@ -182,6 +215,10 @@ class GridDataset(GroundTruthDataset):
         """Bytes to download, about."""
         return sum(file.size for file in self.files)
 
+    def cache_key(self) -> str:
+        """The name of the converted file, which changes with the source."""
+        return self._cache_path().stem
+
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
         return self._images(self.factor_space.index(factors))
@@ -189,7 +226,7 @@ class GridDataset(GroundTruthDataset):
     def prepare(self) -> None:
         """Download and convert, unless the converted file is in the cache."""
         if self._grid is None:
-            self._grid = self._open()
+            self._grid = made_once(self._cache_path(), self.shape, self._make, check_pixels=self.check_pixels)
 
     def is_prepared(self) -> bool:
         """Whether the cache holds a converted file for this source."""
@@ -217,29 +254,13 @@ class GridDataset(GroundTruthDataset):
         assert self._grid is not None
         return self._grid.take(index.numpy())
 
-    def _open(self) -> Grid:
-        path = self._cache_path()
-        grid = open_grid(path, self.shape, self.check_pixels)
-        if grid is None:
-            with one_at_a_time(path):
-                grid = open_grid(path, self.shape, self.check_pixels)  # another process may have been faster
-                if grid is None:
-                    write_grid(path, self.shape, self._with_progress())
-                    grid = open_grid(path, self.shape, self.check_pixels)
-        if grid is None:
-            raise OSError(f"{path} cannot be read back after writing it; is the disk full or failing?")
-        return grid
-
     def _chunks(self) -> Iterator[Bytes]:
         downloads = self.source in (None, "download")
         return self.read([file.fetch() for file in self.files] if downloads else self._given())
 
-    def _with_progress(self, doing: str = "converting") -> Iterator[Bytes]:
+    def _make(self) -> Iterator[Bytes]:
         chunks = self._chunks()  # may download, with a bar of its own
-        with tqdm(desc=f"{doing} {self.title}", total=self.shape[0], unit="image", disable=None, leave=False) as bar:
-            for chunk in chunks:
-                yield chunk
-                bar.update(len(chunk))
+        return with_progress(chunks, self.shape[0], f"{self.doing} {self.title}")
 
     def _cache_path(self) -> Path:
         key = "" if self.source in (None, "download") else f"-{fingerprint(self._given())}"

@@ -83,7 +83,7 @@ class MPI3D(GridDataset):
             raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}.")
         super().__init__(source)
         self.variant = variant
-        self.name = f"mpi3d_{variant}"  # type: ignore[misc]
+        self.name = f"mpi3d_{variant}"
         self.factor_space = FactorSpace(NAMES, self.sizes[variant])
         self.files = (FILES[variant],)
 

@@ -1,0 +1,38 @@
+"""Arguments that several data sets and DataModules share."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+
+def height_and_width(size: Any, name: str = "image_size", also: str = "") -> tuple[int, int]:
+    """One positive whole number, or two, as (height, width)."""
+    try:
+        height, width = map(operator.index, size if isinstance(size, tuple | list) else (size, size))
+        if min(height, width) < 1:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be {also}a positive whole number or two of them, (height, width), got {size!r}."
+        ) from None
+    return height, width
+
+
+def two_numbers(value_range: tuple[float, float]) -> tuple[float, float]:
+    """(low, high), low first."""
+    try:
+        low, high = map(float, value_range)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not low < high:
+        raise ValueError(f"value_range must be two numbers (low, high), got {value_range!r}.")
+    return low, high
+
+
+def at_least(least: int, name: str, value: Any) -> int:
+    """A whole number that is not too small."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return int(value)

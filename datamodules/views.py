@@ -1,0 +1,217 @@
+"""Views of a ground-truth data set: its images at another resolution, and a coarser grid of its factors."""
+
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unknot._files import cache_dir
+from unknot.datamodules.arguments import height_and_width
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.grid import CHUNK, Bytes, Grid, made_once, open_grid, with_progress
+
+STEPS = 65535  # of a 16-bit value
+
+
+class View(GroundTruthDataset):
+    """Another data set's factors and images; a subclass changes one of the two."""
+
+    def __init__(self, dataset: GroundTruthDataset) -> None:
+        if not isinstance(dataset, GroundTruthDataset):
+            raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
+        self.dataset = dataset
+        self.licence = dataset.licence
+        self.stochastic = dataset.stochastic
+        self.grey_levels = dataset.grey_levels
+        self.factor_space = dataset.factor_space
+        self.image_shape = dataset.image_shape
+
+    def prepare(self) -> None:
+        """Prepare what is behind the view."""
+        self.dataset.prepare()
+
+    def is_prepared(self) -> bool:
+        """Whether that is done."""
+        return self.dataset.is_prepared()
+
+    @property
+    def download_size(self) -> int:
+        """Bytes to download, about."""
+        return self.dataset.download_size
+
+
+class Resized(View):
+    """A data set at another resolution: every pixel is the mean of the area that it covers.
+
+    Where an image is a function of its factors, all are made once and kept in the cache as a memory-mapped file, of one
+    byte per value where that is exact (dSprites at half its side: 755 MB) and of two where it is not (Rooms3D and
+    Shapes3D at 32 x 32: 2.9 GB). Published images whose side is shrunk by a whole number, up to 16, are exact; all
+    others are within 1/131,070. Where images are random given their factors, each is averaged as it is drawn.
+
+    Args:
+        dataset: whose images.
+        size: side, or (height, width).
+        cached: keep the images on disk; ``False`` averages them anew at every draw. One's own data set needs a
+            ``cache_key()`` to be kept, without which nobody could tell an old file from a new one.
+
+    >>> from unknot.datamodules import DSprites
+    >>> dataset = Resized(DSprites(), 32, cached=False)
+    >>> dataset.image_shape, dataset.name
+    ((1, 32, 32), 'dsprites_32')
+    >>> factors = dataset.factor_space.sample(4)
+    >>> small, large = dataset.observe(factors), dataset.dataset.observe(factors)
+    >>> torch.equal(small, torch.nn.functional.avg_pool2d(large, 2))
+    True
+    """
+
+    def __init__(self, dataset: GroundTruthDataset, size: int | tuple[int, int], cached: bool = True) -> None:
+        super().__init__(dataset)
+        self.size = height, width = height_and_width(size, "size")
+        channels, *full = dataset.image_shape
+        self.image_shape = (channels, height, width)
+        self.name = f"{dataset.name}_{height}" if height == width else f"{dataset.name}_{height}x{width}"
+        exact = dataset.grey_levels is not None and full[0] % height == full[1] % width == 0
+        levels = (dataset.grey_levels or 0) * math.prod(full) // (height * width)
+        self.grey_levels = levels if exact else None
+        self._steps = levels if exact and levels <= STEPS else STEPS
+        self.cached = cached and not dataset.stochastic
+        self._grid: Grid | None = None
+
+    def cache_key(self) -> str | None:
+        """That of the data set, and the size."""
+        key = self.dataset.cache_key()
+        return None if key is None else f"{key}-{self.size[0]}x{self.size[1]}"
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes of the file in the cache, beside those of the data set."""
+        return math.prod(self._stored) if self._path else 0
+
+    @property
+    def _path(self) -> Path | None:
+        key = self.cache_key() if self.cached else None
+        return None if key is None else cache_dir() / f"{key}.npy"
+
+    @property
+    def _stored(self) -> tuple[int, ...]:
+        channels, height, width = self.image_shape
+        return (self.factor_space.size, channels, height, width * (1 if self._steps <= 255 else 2))
+
+    def prepare(self) -> None:
+        """Average all images, unless the cache holds them."""
+        if self._grid is None:
+            if path := self._path:
+                self._grid = made_once(path, self._stored, self._make)
+            else:
+                self.dataset.prepare()
+
+    def is_prepared(self) -> bool:
+        """Whether the cache holds them."""
+        if self._grid is not None:
+            return True
+        try:
+            path = self._path
+        except (OSError, ValueError):  # no such source
+            return False
+        return self.dataset.is_prepared() if path is None else open_grid(path, self._stored) is not None
+
+    def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], of the new height and width."""
+        self.prepare()
+        if self._grid is None:
+            return area_average(self.dataset.observe(factors, generator), self.size)
+        rows = self._grid.take(self.factor_space.index(factors).numpy())
+        pixels = rows if self._steps <= 255 else rows.view("<u2")
+        # NumPy's arithmetic runs in this thread: torch's would wake threads that cost more than they bring here.
+        return torch.from_numpy(np.divide(pixels, np.float32(self._steps), dtype=np.float32))
+
+    def _make(self) -> Iterator[Bytes]:
+        self.dataset.prepare()
+        return with_progress(self._chunks(), len(self), f"resizing {self.dataset.name} to {self.size[0]} pixels")
+
+    def _chunks(self) -> Iterator[Bytes]:
+        space = self.factor_space
+        for start in range(0, space.size, CHUNK):
+            factors = space.factors(torch.arange(start, min(start + CHUNK, space.size)))
+            steps = area_average(self.dataset.observe(factors), self.size).mul_(self._steps).round_()
+            pixels = steps.clamp_(0, self._steps).numpy()
+            yield pixels.astype(np.uint8) if self._steps <= 255 else pixels.astype("<u2").view(np.uint8)
+
+
+def area_average(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images ``[N, C, H, W]`` whose pixels are the mean of the area that each of them covers.
+
+    >>> area_average(torch.tensor([[[[0.0, 3.0, 6.0]]]]), (1, 2))
+    tensor([[[[1., 5.]]]])
+    """
+    height, width = images.shape[2:]
+    if height % size[0] == width % size[1] == 0:
+        return F.avg_pool2d(images, (height // size[0], width // size[1]))
+    return _shares(height, size[0]) @ images @ _shares(width, size[1]).T
+
+
+def _shares(old: int, new: int) -> Tensor:
+    """What part of each new pixel along an axis is covered by each old one: ``[new, old]``."""
+    starts = torch.arange(new, dtype=torch.float64)[:, None] * (old / new)
+    pixels = torch.arange(old, dtype=torch.float64)
+    covered = torch.minimum(starts + old / new, pixels + 1) - torch.maximum(starts, pixels)
+    return (covered.clamp(min=0) * (new / old)).float()
+
+
+class Coarse(View):
+    """A data set of which only some values of each factor are shown, at equal steps.
+
+    Value i of n shows value ⌊i m / n⌋ of the m that there are, as in the study of abstract visual reasoning, so that
+    values 0, 1, 2, 3 of 15 orientations made 4 are the orientations 0, 3, 7, 11.
+
+    Args:
+        dataset: whose images.
+        sizes: number of values of every factor, in order; or of some, by name.
+
+    >>> from unknot.datamodules import Rooms3D
+    >>> dataset = Coarse(Rooms3D(), {"scale": 4, "orientation": 4})
+    >>> dataset.factor_space.sizes, len(dataset)
+    ((10, 10, 10, 4, 4, 4), 64000)
+    >>> dataset.fine(torch.tensor([[9, 9, 9, 1, 3, 2]]))
+    tensor([[9, 9, 9, 2, 3, 7]])
+    """
+
+    def __init__(self, dataset: GroundTruthDataset, sizes: Sequence[int] | Mapping[str, int]) -> None:
+        super().__init__(dataset)
+        space = dataset.factor_space
+        if isinstance(sizes, Mapping):
+            if unknown := sorted(sizes.keys() - {*space.names}):
+                raise ValueError(f"{dataset.name} has no factor {unknown[0]!r}; there are {', '.join(space.names)}.")
+            sizes = [sizes.get(name, size) for name, size in zip(space.names, space.sizes, strict=True)]
+        self.sizes = tuple(operator.index(size) for size in sizes)
+        if len(self.sizes) != space.num_factors:
+            raise ValueError(
+                f"sizes must be {space.num_factors} whole numbers, one for each of {', '.join(space.names)}, "
+                f"got {self.sizes}."
+            )
+        for name, size, most in zip(space.names, self.sizes, space.sizes, strict=True):
+            if not 1 <= size <= most:
+                raise ValueError(
+                    f"{name} of {dataset.name} has {most} values; from 1 to {most} can be shown, not {size}."
+                )
+        self.name = f"{dataset.name}_{'x'.join(map(str, self.sizes))}"
+        self.factor_space = FactorSpace(space.names, self.sizes)
+
+    def cache_key(self) -> str | None:
+        """That of the data set, and the sizes."""
+        key = self.dataset.cache_key()
+        return None if key is None else f"{key}-{'x'.join(map(str, self.sizes))}"
+
+    def fine(self, factors: Tensor) -> Tensor:
+        """Factors ``[..., F]`` of the data set that factors of this one show."""
+        factors = self.factor_space.factors(self.factor_space.index(factors))  # checked, and int64
+        return factors * torch.tensor(self.dataset.factor_space.sizes) // torch.tensor(self.sizes)
+
+    def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        return self.dataset.observe(self.fine(factors), generator)
