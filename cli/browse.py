@@ -2,6 +2,27 @@
 
 import argparse
 
+from unknot.cli.parsing import Commands, command
+
+
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot browse``."""
+    parser = command(
+        commands,
+        "browse",
+        "look through trained checkpoints in a browser, and move their latents",
+        "unknot browse",
+        "unknot browse runs --no-open",
+        "unknot browse runs --export checkpoints.html",
+    )
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="searched for saved models and runs of fit")
+    parser.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, help="0 takes a free one (default: 8800, or a free one if it is taken)")
+    parser.add_argument("--no-open", action="store_true", help="print the address and open no browser")
+    parser.add_argument("--export", metavar="FILE", help="write the page as one HTML file instead")
+    parser.set_defaults(run=browse_command)
+
 
 def browse_command(arguments: argparse.Namespace) -> int:
     """Serve the page, or write it to a file."""

@@ -2,17 +2,44 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unknot._files import cache_dir
 from unknot.cli.evaluate import find_dataset
-from unknot.datamodules import DATASETS, GridDataset, GroundTruthDataset
-from unknot.datamodules.clevr import SceneDataset
-from unknot.datamodules.clevr_scenes import ClevrScenes
-from unknot.datamodules.download import human_size
-from unknot.datamodules.gallery import draw_gallery
+from unknot.cli.parsing import Commands, command
 
-SCENES = {ClevrScenes.name: ClevrScenes}
-"""Sets of objects instead of factors, by name."""
+if TYPE_CHECKING:
+    from unknot.datamodules import GroundTruthDataset, SceneDataset
+
+
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot data``."""
+    parser = command(
+        commands,
+        "data",
+        "list data sets, prepare one, draw one",
+        "unknot data list",
+        "unknot data prepare shapes3d",
+        "unknot data show dsprites --out dsprites.png",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    command(actions, "list", "size, factors, licence and state of every data set", "unknot data list")
+    prepare = command(
+        actions, "prepare", "draw, download or convert a data set now", "unknot data prepare color_dsprites"
+    )
+    prepare.add_argument("name", help="a name from `unknot data list`")
+    prepare.add_argument("--check", action="store_true", help="read all of a prepared file to see that it is intact")
+    show = command(
+        actions,
+        "show",
+        "draw samples and one traversal per factor",
+        "unknot data show dsprites",
+        "unknot data show shapes3d --out pictures/shapes3d.png --seed 1",
+    )
+    show.add_argument("name", help="a name from `unknot data list`")
+    show.add_argument("--out", metavar="PNG", help="where to write (default: NAME.png)")
+    show.add_argument("--seed", type=int, default=0, help="of the samples (default: 0)")
+    parser.set_defaults(run=data_command)
 
 
 def data_command(arguments: argparse.Namespace) -> int:
@@ -20,6 +47,8 @@ def data_command(arguments: argparse.Namespace) -> int:
     if arguments.action == "prepare":
         _prepare(arguments.name, arguments.check)
     elif arguments.action == "show":
+        from unknot.datamodules.gallery import draw_gallery
+
         picture = draw_gallery(_find(arguments.name), arguments.out or f"{arguments.name}.png", arguments.seed)
         print(f"Samples and traversals of {arguments.name} are in {picture}.")
     else:
@@ -27,11 +56,15 @@ def data_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _find(name: str) -> GroundTruthDataset | SceneDataset:
-    return SCENES[name]() if name in SCENES else find_dataset(name)
+def _find(name: str) -> "GroundTruthDataset | SceneDataset":
+    from unknot.datamodules import ClevrScenes
+
+    return ClevrScenes() if name == ClevrScenes.name else find_dataset(name)
 
 
 def _prepare(name: str, check: bool) -> None:
+    from unknot.datamodules import GridDataset
+
     dataset = _find(name)
     dataset.prepare()
     if check and isinstance(dataset, GridDataset):
@@ -40,6 +73,9 @@ def _prepare(name: str, check: bool) -> None:
 
 
 def _list() -> None:
+    from unknot.datamodules import DATASETS, ClevrScenes, GridDataset
+    from unknot.datamodules.download import human_size
+
     row = "{:<29} {:>9}  {:<8} {:>8} {:>8}  {:<11} {:<14} {}".format
     print(row("name", "images", "shape", "download", "on disk", "state", "licence", "factors"))
     for name, make in DATASETS.items():
@@ -50,17 +86,15 @@ def _list() -> None:
         images = dataset.shape[0] if isinstance(dataset, GridDataset) else space.size
         sizes = (human_size(size) if size else "-" for size in (dataset.download_size, dataset.disk_size))
         print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.licence, factors))
-    for name, kind in SCENES.items():
-        scenes = kind()
-        shape = "x".join(map(str, (3, *scenes.image_size)))
-        print(
-            row(name, "endless", shape, "-", "-", "ready", kind.licence, f"sets of up to {scenes.max_objects} objects")
-        )
+    scenes = ClevrScenes()
+    shape = "x".join(map(str, (3, *scenes.image_size)))
+    objects = f"sets of up to {scenes.max_objects} objects"
+    print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.licence, objects))
     print(f"Prepared data lives in {cache_dir()} (set UNKNOT_CACHE to move it).")
     print(f"Files downloaded by hand belong in {cache_dir() / 'downloads'}.")
 
 
-def _state(dataset: GroundTruthDataset) -> str:
+def _state(dataset: "GroundTruthDataset") -> str:
     if dataset.is_prepared():
         return "ready"
     if not dataset.download_size:

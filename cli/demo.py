@@ -4,18 +4,33 @@ import argparse
 import time
 from pathlib import Path
 
-import torch
-
-from unknot.cli.evaluate import find_dataset, print_scores
-from unknot.hub import load
-from unknot.metrics import evaluate
-from unknot.zoo.pictures import draw_reconstructions, draw_traversals
+from unknot.cli.parsing import Commands, command
 
 REF = "unknot/adagvae-dsprites"
 
 
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot demo``."""
+    parser = command(
+        commands,
+        "demo",
+        "load a shipped Ada-GVAE, score it and draw it, in less than a minute",
+        "unknot demo",
+        "unknot demo --output /tmp/demo",
+    )
+    parser.add_argument("--output", default="unknot-demo", metavar="FOLDER", help="(default: unknot-demo)")
+    parser.set_defaults(run=demo_command)
+
+
 def demo_command(arguments: argparse.Namespace) -> int:
     """Load, score, draw."""
+    import torch
+
+    from unknot.cli.evaluate import find_dataset, print_scores
+    from unknot.hub import load
+    from unknot.metrics import evaluate
+    from unknot.zoo.pictures import draw_reconstructions, draw_traversals
+
     start = time.perf_counter()
     output = Path(arguments.output)
     model = load(REF)

@@ -4,15 +4,48 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unknot._files import replacing
-from unknot.datamodules import DATASETS, GroundTruthDataset
-from unknot.hub import load
-from unknot.metrics import evaluate
+from unknot._words import did_you_mean
+from unknot.cli.parsing import Commands, command
+
+if TYPE_CHECKING:
+    from unknot.datamodules import GroundTruthDataset
+
+
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot evaluate``."""
+    parser = command(
+        commands,
+        "evaluate",
+        "score a saved model",
+        "unknot evaluate runs/beta_vae_dsprites/version_0/model",
+        "unknot evaluate my/model --metrics mig dci --repeats 3 --json scores.json --pictures scores",
+    )
+    parser.add_argument("ref", help="a shipped name, USER/REPO[@REVISION] of a hub, or a folder of a saved model")
+    parser.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=["mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation"],
+        metavar="NAME",
+        help="names of scores, or all; interventional and downstream ones take minutes (default: %(default)s)",
+    )
+    parser.add_argument("--num-train", type=int, default=10_000, metavar="N", help="samples to fit on (default: 10000)")
+    parser.add_argument("--num-test", type=int, default=5_000, metavar="N", help="samples to test on (default: 5000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    parser.add_argument("--repeats", type=int, default=1, help="draws to average over (default: 1)")
+    parser.add_argument("--json", metavar="FILE", help="also write the scores, with details, to a file")
+    parser.add_argument("--pictures", metavar="FOLDER", help="draw the factor-code matrices there")
+    parser.set_defaults(run=evaluate_command)
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
     """Load a model, score it, print a table; write JSON and pictures where asked."""
+    from unknot.hub import load
+    from unknot.metrics import evaluate
+
     model = load(arguments.ref)
     dataset = find_dataset(arguments.dataset or model.trained_on or "dsprites")
     metrics = "all" if arguments.metrics == ["all"] else arguments.metrics
@@ -43,10 +76,12 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def find_dataset(name: str) -> GroundTruthDataset:
+def find_dataset(name: str) -> "GroundTruthDataset":
     """A data set by the name that commands use."""
+    from unknot.datamodules import DATASETS
+
     if name not in DATASETS:
-        raise ValueError(f"Unknown data set {name!r}; there are {', '.join(DATASETS)}.")
+        raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
     return DATASETS[name]()
 
 

@@ -5,11 +5,106 @@ import json
 import sys
 from pathlib import Path
 
+from unknot.cli.parsing import Commands, command
 from unknot.hub.cards import plain
 from unknot.hub.listing import SOURCES, Checkpoint, gather, pull, select, show
 
 COLUMNS = 6
 """Scores that the table shows at most."""
+
+
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot hub``."""
+    parser = command(
+        commands,
+        "hub",
+        "list, publish and fetch checkpoints, or serve a hub of your own",
+        "unknot hub list --dataset dsprites --sort dci",
+        "unknot hub pull me/my-model",
+        "unknot hub push runs/beta_vae_dsprites/version_0 me/my-model --scores scores.json",
+        "unknot hub serve lab-hub",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+
+    listing = command(
+        actions,
+        "list",
+        "shipped, cached and remote checkpoints",
+        "unknot hub list --dataset dsprites --method AdaGVAE --sort dci",
+        "unknot hub list --min mig=0.3 --json",
+        "HF_HUB_OFFLINE=1 unknot hub list",
+    )
+    listing.add_argument("--dataset", metavar="NAME", help="trained on this data set")
+    listing.add_argument("--method", metavar="NAME", help="of this model, e.g. AdaGVAE")
+    listing.add_argument("--family", metavar="NAME", help="of this family, e.g. weak")
+    listing.add_argument("--search", metavar="TEXT", help="part of the name")
+    listing.add_argument("--min", action="append", default=[], metavar="SCORE=X", help="at least; may be repeated")
+    listing.add_argument("--max", action="append", default=[], metavar="SCORE=X", help="at most; may be repeated")
+    listing.add_argument(
+        "--sort", metavar="KEY", help="a score, modified, ref or bytes; -KEY (as --sort=-KEY) turns it"
+    )
+    listing.add_argument("--limit", type=int, metavar="N", help="how many at most")
+    listing.add_argument("--source", action="append", choices=["shipped", "cached", "remote"], help="may be repeated")
+    listing.add_argument("--json", action="store_true", help="as JSON instead of a table")
+
+    show = command(actions, "show", "card, scores and files of a checkpoint", "unknot hub show me/my-model@v1 --json")
+    show.add_argument("ref", help="a shipped name, USER/REPO[@REVISION], or a folder")
+    show.add_argument("--json", action="store_true", help="as JSON")
+
+    pull = command(
+        actions,
+        "pull",
+        "download a checkpoint, for use without a network",
+        "unknot hub pull me/my-model",
+        "unknot hub pull me/my-model@v1 models/mine",
+    )
+    pull.add_argument("ref", help="USER/REPO[@REVISION], or a shipped name")
+    pull.add_argument("folder", nargs="?", help="where to put it (default: the client's cache)")
+
+    push = command(
+        actions,
+        "push",
+        "publish a model with its card, scores and pictures",
+        "unknot hub push runs/beta_vae_dsprites/version_0 me/my-model --scores scores.json",
+        "unknot hub push my-model me/my-model --public --dry-run",
+    )
+    push.add_argument("source", help="a run's folder, or a folder of a saved model, or any name that loads")
+    push.add_argument("repo", help="USER/NAME")
+    push.add_argument("--scores", metavar="FILE", help="JSON that `unknot evaluate --json` wrote")
+    push.add_argument("--seed", type=int, help="of the training (default: the run's)")
+    push.add_argument("--train-command", metavar="TEXT", help="how it was trained (default: the run's)")
+    push.add_argument("--license", metavar="ID", help="of the weights, e.g. apache-2.0")
+    push.add_argument("--message", metavar="TEXT", help="of the commit")
+    push.add_argument("--force", action="store_true", help="overwrite what others changed in the meantime")
+
+    shipped = command(
+        actions,
+        "publish-shipped",
+        "publish all checkpoints of the package",
+        "unknot hub publish-shipped my-lab --dry-run",
+    )
+    shipped.add_argument("organisation", help="USER or organisation to publish them under")
+    for action in (push, shipped):
+        action.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
+        action.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+    for action in (listing, show, pull, push, shipped):
+        action.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
+
+    serve = command(
+        actions,
+        "serve",
+        "serve a folder as a hub for unknot and any huggingface_hub client",
+        "unknot hub serve lab-hub",
+        "unknot hub serve lab-hub --host 0.0.0.0 --port 8000 --tokens tokens.txt",
+    )
+    serve.add_argument("folder", help="where repositories are kept; made if it does not exist")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    serve.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    serve.add_argument(
+        "--tokens", metavar="FILE", help="a line `USER TOKEN` for each user (default: made in the folder)"
+    )
+    serve.add_argument("--max-file", type=int, default=2048, metavar="MB", help="size of a file (default: 2048)")
+    parser.set_defaults(run=hub_command)
 
 
 def hub_command(arguments: argparse.Namespace) -> int:

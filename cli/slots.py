@@ -1,293 +1,54 @@
 """``unknot slots``: the experiments of the chapter "Learning About Multiple Objects" on any checkpoint."""
 
 import argparse
-import json
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from matplotlib.figure import Figure
-from torch import Tensor
-from torch.nn import functional as F
-from tqdm.auto import tqdm
+from unknot.cli.parsing import Commands, command
 
-from unknot._files import replacing
-from unknot._seeding import derive_seed
-from unknot.datamodules.clevr import CLEVR, SetBatch
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
-from unknot.hub import load
-from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
-from unknot.zoo import SetPredictor, SlotAutoEncoder, SlotSetPredictor
-from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
 
-ARI_SIDE = 32  # at which the chapter compares attention with masks
-CHUNK = 64
-NAMES = [f"{threshold:g}" for threshold in THRESHOLDS]
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot slots``."""
+    parser = command(
+        commands,
+        "slots",
+        "the Slot Attention chapter's experiments on saved set predictors",
+        "unknot slots ap runs/slot_set_scenes/version_0/model runs/slot_mlp_scenes/version_0/model",
+        "unknot slots attention runs/slot_set_scenes/version_0/model --output pictures",
+    )
+    experiments = parser.add_subparsers(dest="experiment", required=True, metavar="experiment")
+    for name, summary, span in (
+        ("ap", "average precision at distance thresholds, one row for each checkpoint", None),
+        ("iterations", "average precision by the number of iterations at test time", "3 to 7"),
+        ("objects", "average precision on scenes of exactly N objects, with N slots", "6 to 10"),
+        ("attention", "adjusted Rand index of what slots attend to", None),
+    ):
+        experiment = command(
+            experiments,
+            name,
+            summary,
+            f"unknot slots {name} runs/slot_set_scenes/version_0/model --output pictures",
+            f"unknot slots {name} my/model --data CLEVR_v1.0" + (" --redraw" if name == "attention" else ""),
+        )
+        experiment.add_argument("refs", nargs="+", metavar="ref", help="saved models, as for evaluate")
+        experiment.add_argument(
+            "--data",
+            default="clevr_scenes",
+            metavar="NAME|FOLDER",
+            help="clevr_scenes draws new scenes; else a folder of CLEVR (default: clevr_scenes)",
+        )
+        experiment.add_argument("--split", choices=["train", "val"], default="val", help="of the folder (default: val)")
+        experiment.add_argument("--redraw", action="store_true", help="draw the layouts of the folder, with masks")
+        experiment.add_argument("--images", type=int, default=512, metavar="N", help="scenes at most (default: 512)")
+        experiment.add_argument("--draws", type=int, default=1, metavar="N", help="of initial slots (default: 1)")
+        experiment.add_argument("--seed", type=int, default=0, help="of scenes and slots (default: 0)")
+        experiment.add_argument("--output", metavar="FOLDER", help="write pictures and a JSON file there")
+        if span:
+            experiment.add_argument("--first", type=int, metavar="N", help=f"from here (default: {span})")
+            experiment.add_argument("--last", type=int, metavar="N", help="to here")
+    parser.set_defaults(run=slots_command)
 
 
 def slots_command(arguments: argparse.Namespace) -> int:
-    """Load checkpoints, run one experiment, print its table; write pictures and numbers where asked."""
-    if min(arguments.images, arguments.draws) < 1:
-        raise ValueError(f"--images and --draws must be positive, got {arguments.images} and {arguments.draws}.")
-    models = {ref: load(ref).eval() for ref in arguments.refs}
-    kinds = (SetPredictor, SlotAutoEncoder) if arguments.experiment == "attention" else (SetPredictor,)
-    for ref, model in models.items():
-        if not isinstance(model, kinds):
-            raise ValueError(
-                f"{ref}: a {type(model).__name__}, but `unknot slots {arguments.experiment}` needs one of "
-                f"{', '.join(kind.__name__ for kind in kinds)}."
-            )
-    start = time.perf_counter()
-    results = EXPERIMENTS[arguments.experiment](models, arguments)
-    print(f"{time.perf_counter() - start:.0f} s")
-    if arguments.output:
-        path = Path(arguments.output) / f"{arguments.experiment}.json"
-        with replacing(path) as beside:
-            beside.write_text(json.dumps(results, indent=2) + "\n")
-        print(f"Numbers and pictures are in {arguments.output}.")
-    return 0
+    """Run one of the experiments."""
+    from unknot.cli.slot_experiments import run_experiment
 
-
-# Data and predictions
-
-
-def held_out_scenes(
-    image_size: tuple[int, int],
-    data: str,
-    n: int,
-    seed: int = 0,
-    split: str = "val",
-    redraw: bool = False,
-    exactly: int | None = None,
-) -> SetBatch:
-    """Scenes to test on, none of which a training stream draws.
-
-    Args:
-        image_size: (height, width).
-        data: ``"clevr_scenes"`` draws new scenes; anything else is a folder of CLEVR.
-        n: how many at most.
-        seed: of new scenes.
-        split: of a folder.
-        redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
-        exactly: only scenes with this number of objects.
-    """
-    if data == "clevr_scenes":
-        fewest, most = (3, 10) if exactly is None else (exactly, exactly)
-        drawer = ClevrScenes(image_size, most, fewest)
-        generator = torch.Generator().manual_seed(derive_seed(seed, exactly or 0, 0x7E57))
-        sizes = [min(4 * CHUNK, n - i) for i in range(0, n, 4 * CHUNK)]
-        parts = [drawer.draw(size, generator) for size in tqdm(sizes, desc="drawing scenes", disable=None, leave=False)]
-        return SetBatch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-    dataset = CLEVR(data, split, image_size=image_size, skip_missing=True)
-    count = dataset.scenes.real.sum(1)
-    numbers = torch.nonzero((count == exactly) if exactly else (count > 0))[:n, 0].tolist()
-    if not numbers:
-        raise ValueError(f"{data}: no scene with exactly {exactly} objects in its {split} split; use clevr_scenes.")
-    if redraw:
-        scenes = dataset.scenes[numbers]
-        drawn, masks = draw_scenes(scenes, image_size)
-        return SetBatch(drawn / 255, scenes.targets(exactly or dataset.max_objects), masks)
-    batch = dataset.batch(numbers)
-    return batch._replace(targets=batch.targets[:, :exactly])
-
-
-@torch.no_grad()
-def predict(
-    model: SetPredictor, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None, seed: int = 0
-) -> Tensor:
-    """Predicted sets ``[B, K, 19]``, part by part, from initial slots that ``seed`` fixes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, 0x510))
-        parts = tqdm(images.split(CHUNK), desc="predicting", disable=None, leave=False)
-        return torch.cat([model.predict_sets(part, num_slots, num_iterations).sets for part in parts])
-
-
-def scores(model: SetPredictor, batch: SetBatch, draws: int, seed: int, **options: Any) -> dict[str, Any]:
-    """Average precision in percent at each threshold: its mean over draws of initial slots, and each draw's."""
-    values = 100 * np.array(
-        [
-            average_precisions(predict(model, batch.images, seed=seed + i, **options), batch.targets)
-            for i in range(draws)
-        ]
-    )
-    return {"ap": dict(zip(NAMES, values.mean(0).tolist(), strict=True)), "draws": values.tolist()}
-
-
-# Experiments
-
-
-def thresholds_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """AP at ∞, 1, 0.5, 0.25 and 0.125 for each checkpoint; also how the loss and its weights are compared."""
-    results = {}
-    _title(arguments, "AP in % at distance thresholds")
-    _row("", NAMES)
-    for ref, model in models.items():
-        batch = _batch(model, arguments)
-        results[ref] = scores(model, batch, arguments.draws, arguments.seed)
-        _row(label(ref, model), results[ref]["ap"].values())
-        if arguments.output:
-            path = Path(arguments.output) / f"sets-{slug(ref)}.png"
-            draw_sets(model, batch.images[:6], batch.targets[:6], path)
-    if arguments.output:
-        lines = {label(ref, model): list(results[ref]["ap"].values()) for ref, model in models.items()}
-        _bars(lines, NAMES, "distance threshold", Path(arguments.output) / "ap.png")
-    return results
-
-
-def iterations_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """AP when tested with 3 to 7 iterations."""
-    steps = range(arguments.first or 3, (arguments.last or 7) + 1)
-    _title(arguments, "AP in % by iterations at test time")
-
-    def measure(model: Any) -> dict[str, Any]:
-        batch = _batch(model, arguments)
-        return {str(t): scores(model, batch, arguments.draws, arguments.seed, num_iterations=t) for t in steps}
-
-    return _curves(models, measure, "iterations", arguments)
-
-
-def objects_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """AP on scenes of exactly 6 to 10 objects with as many slots."""
-    counts = range(arguments.first or 6, (arguments.last or 10) + 1)
-    _title(arguments, "AP in % on scenes of exactly N objects, with N slots")
-
-    def measure(model: Any) -> dict[str, Any]:
-        return {
-            str(n): scores(model, _batch(model, arguments, n), arguments.draws, arguments.seed, num_slots=n)
-            for n in counts
-        }
-
-    return _curves(models, measure, "objects", arguments)
-
-
-def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The adjusted Rand index, without the background, of attention (or of an autoencoder's masks) at 32 x 32."""
-    results: dict[str, Any] = {}
-    _title(arguments, "ARI in % of what slots attend to, background left out")
-    for ref, model in models.items():
-        if not isinstance(model, SlotSetPredictor | SlotAutoEncoder):
-            raise ValueError(f"{ref}: a {type(model).__name__} has no attention.")
-        batch = _batch(model, arguments)
-        if batch.masks is None:
-            raise ValueError(f"{arguments.data}: these images have no masks; add --redraw to draw their layouts.")
-        each = [100 * attention_ari(model, batch, arguments.seed + i) for i in range(arguments.draws)]
-        results[ref] = {"ari": float(np.mean(each)), "draws": [float(score) for score in each]}
-        _row(label(ref, model), [results[ref]["ari"]])
-        if arguments.output:
-            path = Path(arguments.output) / f"attention-{slug(ref)}.png"
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(arguments.seed)
-                if isinstance(model, SlotAutoEncoder):
-                    draw_decomposition(model, batch.images[:4], path)
-                else:
-                    draw_attention(model, batch.images[:4], path)
-    return results
-
-
-@torch.no_grad()
-def attention_ari(model: SlotSetPredictor | SlotAutoEncoder, batch: SetBatch, seed: int = 0) -> float:
-    """Mean over images of the foreground ARI between the attention of the last iteration and the true masks."""
-    assert batch.masks is not None
-    true = F.interpolate(batch.masks[:, None].float(), (ARI_SIDE, ARI_SIDE), mode="nearest-exact")[:, 0].long()
-    found = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, 0x510))
-        for images in tqdm(batch.images.split(CHUNK), desc="attending", disable=None, leave=False):
-            if isinstance(model, SlotAutoEncoder):
-                maps = model.decompose(images).masks
-            else:
-                attention = model.predict_sets(images).attention
-                assert attention is not None
-                maps = attention
-            found.append(F.interpolate(maps.float(), (ARI_SIDE, ARI_SIDE), mode="bilinear"))
-    return float(adjusted_rand_indices(torch.cat(found), true).mean())
-
-
-EXPERIMENTS: dict[str, Callable[[dict[str, Any], argparse.Namespace], dict[str, Any]]] = {
-    "ap": thresholds_experiment,
-    "iterations": iterations_experiment,
-    "objects": objects_experiment,
-    "attention": attention_experiment,
-}
-
-
-# Tables and pictures
-
-
-def label(ref: str, model: Any) -> str:
-    """What a checkpoint is called in tables: its options, where they are not the plain ones, and its folder."""
-    words = [type(model).__name__]
-    if getattr(model, "loss_at_every_iteration", False):
-        words.append("loss at every iteration")
-    if getattr(model, "coordinate_scale", 1.0) != 1.0:
-        words.append(f"coordinates × {model.coordinate_scale:g}")
-    return f"{', '.join(words)} ({ref})"
-
-
-def slug(ref: str) -> str:
-    """A name for files."""
-    return "-".join("".join(c if c.isalnum() else " " for c in ref).split())[-80:]
-
-
-def _batch(model: Any, arguments: argparse.Namespace, exactly: int | None = None) -> SetBatch:
-    size = (model.image_shape[1], model.image_shape[2])
-    return held_out_scenes(
-        size, arguments.data, arguments.images, arguments.seed, arguments.split, arguments.redraw, exactly
-    )
-
-
-def _title(arguments: argparse.Namespace, what: str) -> None:
-    source = "" if arguments.data == "clevr_scenes" else f" {arguments.split}{', redrawn' if arguments.redraw else ''}"
-    print(
-        f"{what}; {arguments.data}{source}, up to {arguments.images} scenes, seed {arguments.seed}, "
-        f"mean of {arguments.draws} draws of initial slots"
-    )
-
-
-def _row(name: str, values: Any) -> None:
-    cells = (f"{value:>7.1f}" if isinstance(value, float) else f"{value:>7}" for value in values)
-    start = f"  {name}\n{'':<22}" if len(name) > 20 else f"  {name:<20}"
-    print(start + " ".join(cells))
-
-
-def _curves(
-    models: dict[str, Any], measure: Callable[[Any], dict[str, Any]], what: str, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    results = {}
-    for ref, model in models.items():
-        results[ref] = measure(model)
-        print(f"  {label(ref, model)}")
-        _row(what, NAMES)
-        for step, found in results[ref].items():
-            _row(step, found["ap"].values())
-    if arguments.output:
-        figure = Figure(figsize=(4.2 * len(results), 3.2), layout="constrained")
-        for axis, (ref, found) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):
-            for name in NAMES:
-                axis.plot([int(s) for s in found], [point["ap"][name] for point in found.values()], "o-", label=name)
-            axis.set(xlabel=what, ylabel="AP in %", ylim=(0, 100), xticks=[int(s) for s in found])
-            axis.set_title(label(ref, models[ref]).replace(" (", "\n("), fontsize=7)
-            axis.legend(title="threshold", fontsize=7, title_fontsize=7)
-        _save(figure, Path(arguments.output) / f"{what}.png")
-    return results
-
-
-def _bars(lines: dict[str, list[float]], names: Sequence[str], what: str, path: Path) -> None:
-    figure = Figure(figsize=(6.5, 3.4), layout="constrained")
-    axis = figure.subplots()
-    width = 0.8 / len(lines)
-    for i, (name, values) in enumerate(lines.items()):
-        places = np.arange(len(names)) + (i - (len(lines) - 1) / 2) * width
-        bars = axis.bar(places, values, width, label=name)
-        axis.bar_label(bars, fmt="%.1f", fontsize=7)
-    axis.set(xticks=range(len(names)), xticklabels=names, xlabel=what, ylabel="AP in %", ylim=(0, 105))
-    axis.legend(fontsize=7)
-    _save(figure, path)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with replacing(path) as beside:
-        figure.savefig(beside, format="png", dpi=100)
+    return run_experiment(arguments)

@@ -1,10 +1,11 @@
 """Shipped configurations and the sweeps of the studies, found by name."""
 
-import difflib
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from unknot._words import did_you_mean
 
 FOLDER = Path(__file__).parent
 
@@ -21,9 +22,7 @@ def find(name_or_path: str) -> Path:
     name = name_or_path.removesuffix(".yaml")
     if name in names():
         return FOLDER / f"{name}.yaml"
-    close = difflib.get_close_matches(name, names(), n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Shipped are: {', '.join(names())}."
-    raise FileNotFoundError(f"{name_or_path}: no such file and no shipped configuration. {hint}")
+    raise FileNotFoundError(f"{name_or_path}: no such file and no shipped configuration. {did_you_mean(name, names())}")
 
 
 def sweep_names() -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.cli.slots import held_out_scenes, predict
+from unknot.cli.slot_experiments import held_out_scenes, predict
 from unknot.metrics.functional.sets import average_precisions
 from unknot.zoo import BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 

@@ -1,0 +1,27 @@
+"""How every command describes itself: a summary, its options and examples that can be copied."""
+
+import argparse
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = argparse._SubParsersAction
+
+
+def command(commands: Commands, name: str, summary: str, *lines: str) -> argparse.ArgumentParser:
+    """A parser for a command, with its summary and examples; options are never abbreviated."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=examples(*lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text."""
+    return "examples:\n" + textwrap.indent("\n".join(lines), "  ")

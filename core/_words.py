@@ -1,0 +1,17 @@
+"""Words for error messages."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that helps someone who misspelt a name: the nearest one, or all of them.
+
+    >>> did_you_mean("Dsprites", ["dsprites", "cars3d"])
+    "Did you mean 'dsprites'?"
+    >>> did_you_mean("x", ["dsprites", "cars3d"])
+    'There are cars3d, dsprites.'
+    """
+    names = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"Did you mean {names[close[0]]!r}?" if close else f"There are {', '.join(sorted(names.values()))}."
