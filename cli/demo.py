@@ -1,6 +1,7 @@
 """``unknot demo``: load a shipped model, score it and draw it, in less than a minute and without a download."""
 
 import argparse
+import textwrap
 import time
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     """Load, score, draw."""
     import torch
 
-    from unknot.cli.evaluate import find_dataset, print_scores
+    from unknot.cli.evaluate import find_dataset
     from unknot.hub import load
     from unknot.metrics import evaluate
     from unknot.zoo.pictures import draw_reconstructions, draw_traversals
@@ -44,7 +45,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
         output / "factor_code.png",
     ]
     print("Scores on 10,000 fresh images (higher is better, at most 1):")
-    print_scores(scores)
+    print(textwrap.indent(str(scores), "  "))
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     print("Look at   " + "\n          ".join(str(picture) for picture in pictures))
     print(f"Load it   {type(model).__name__}.from_pretrained({REF!r})")

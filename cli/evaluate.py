@@ -1,12 +1,10 @@
 """``unknot evaluate``."""
 
 import argparse
-import json
+import textwrap
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unknot._files import replacing
 from unknot._words import did_you_mean
 from unknot.cli.parsing import Commands, command
 
@@ -66,11 +64,9 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         f"{type(model).__name__} from {arguments.ref} on {dataset.name}, {seeds}, "
         f"{arguments.num_train:,} + {arguments.num_test:,} samples, {time.perf_counter() - start:.1f} s"
     )
-    print_scores(scores)
+    print(textwrap.indent(str(scores), "  "))
     if arguments.json:
-        with replacing(Path(arguments.json)) as beside:
-            beside.write_text(json.dumps(scores, indent=2) + "\n")
-        print(f"All scores, with those of each factor, are in {arguments.json}.")
+        print(f"All scores, with those of each factor, are in {scores.write(arguments.json)}.")
     if arguments.pictures:
         print(f"Pictures are in {arguments.pictures}.")
     return 0
@@ -83,12 +79,3 @@ def find_dataset(name: str) -> "GroundTruthDataset":
     if name not in DATASETS:
         raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
     return DATASETS[name]()
-
-
-def print_scores(scores: dict[str, float]) -> None:
-    """One line for each score, with its standard deviation if there is one; details (``name/...``) are left out."""
-    shown = [name for name in scores if "/" not in name and not (name.endswith("_std") and name[:-4] in scores)]
-    width = max(map(len, shown), default=0)
-    for name in shown:
-        spread = f" ± {scores[f'{name}_std']:.4f}" if f"{name}_std" in scores else ""
-        print(f"  {name:<{width}}  {scores[name]:.4f}{spread}")

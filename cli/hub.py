@@ -8,6 +8,7 @@ from pathlib import Path
 from unknot.cli.parsing import Commands, command
 from unknot.hub.cards import plain
 from unknot.hub.listing import SOURCES, Checkpoint, gather, pull, select, show
+from unknot.metrics.scores import Scores
 
 COLUMNS = 6
 """Scores that the table shows at most."""
@@ -157,8 +158,7 @@ def print_table(rows: list[Checkpoint], first: list[str]) -> None:
     counts: dict[str, int] = {}
     for row in rows:
         for score in row.scores:
-            if not score.endswith("_std"):
-                counts[score] = counts.get(score, 0) + 1
+            counts[score] = counts.get(score, 0) + 1
     common = sorted(counts, key=lambda score: (-counts[score], "_" in score, score))
     scores = list(dict.fromkeys([score for score in [*first, *common] if score in counts]))[:COLUMNS]
     table = [["name", "model", "data set", *scores, "size", "where", "commit"]]
@@ -201,7 +201,7 @@ def _show(arguments: argparse.Namespace) -> int:
             print(f"{name:<9} {plain(value)}")
     print(f"{'load':<9} unknot.hub.load({pinned!r})")
     for title, lines in (
-        ("scores", [f"{plain(name, 40):<28} {value:.4f}" for name, value in row.scores.items()]),
+        ("scores", [plain(line, 100) for line in str(row.scores).splitlines()]),
         ("files", [f"{plain(name, 60):<28} {count:,}" for name, count in described.files.items()]),
     ):
         if lines:
@@ -235,9 +235,8 @@ def _push(arguments: argparse.Namespace) -> int:
     model = load(run if run.is_dir() else arguments.source)
     options = known_about(folder) if folder.is_dir() else {}
     if arguments.scores:
-        options["scores"] = json.loads(Path(arguments.scores).read_text(encoding="utf-8"))
-        if not isinstance(options["scores"], dict):
-            raise ValueError(f"{arguments.scores}: expected scores, as `unknot evaluate --json` writes them.")
+        options["scores"] = Scores.read(arguments.scores)
+        options.pop("protocol", None)  # of other scores
     given = {"seed": arguments.seed, "command": arguments.train_command, "license": arguments.license}
     options |= {name: value for name, value in given.items() if value is not None}
     push(

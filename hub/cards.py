@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from unknot.metrics.scores import Scores
+
 MAX_CARD = 1 << 20
 MAX_METADATA = 1 << 17
 MAX_DEPTH = 20
@@ -84,15 +86,16 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
 
 
 def model_index(name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any]) -> list[Any]:
-    """Numeric scores in the form that the Hub reads.
+    """Numeric scores, and their spread as ``score_std``, in the form that the Hub reads.
 
     >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
     [{'type': 'mig', 'name': 'MIG', 'value': 0.3}]
     """
     metrics: list[dict[str, Any]] = []
-    for metric, value in scores.items():
+    known = Scores.from_flat(scores, protocol)
+    for metric, value in known.flat(details=False).items():
         entry = {"type": metric, "name": label(metric), "value": value}
-        metrics.append(entry | ({"args": dict(protocol)} if protocol else {}))
+        metrics.append(entry | ({"args": known.protocol} if known.protocol else {}))
     result = {
         "task": {"type": "disentanglement", "name": "Disentanglement"},
         "dataset": {"type": dataset, "name": dataset},
@@ -101,13 +104,14 @@ def model_index(name: str, dataset: str, scores: Mapping[str, float], protocol: 
     return [{"name": name, "results": [result]}]
 
 
-def scores_of(metadata: Mapping[str, Any]) -> dict[str, float]:
-    """All finite numbers of ``model-index``; whatever else is there is passed over.
+def scores_of(metadata: Mapping[str, Any]) -> Scores:
+    """All finite numbers of ``model-index``, and how they were measured; whatever else is there is passed over.
 
     >>> scores_of({"model-index": [{"results": [{"metrics": [{"type": "mig", "value": 0.3}, {"type": 3}]}]}]})
-    {'mig': 0.3}
+    Scores({'mig': 0.3})
     """
     scores: dict[str, float] = {}
+    protocol: dict[str, Any] = {}
     for model in _list(metadata.get("model-index")):
         for result in _list(_get(model, "results")):
             for metric in _list(_get(result, "metrics")):
@@ -119,7 +123,8 @@ def scores_of(metadata: Mapping[str, Any]) -> dict[str, float]:
                         continue
                     if math.isfinite(number):
                         scores.setdefault(name[:100], number)
-    return scores
+                        protocol = protocol or _dict(_get(metric, "args"))
+    return Scores.from_flat(scores, protocol)
 
 
 def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +180,10 @@ def _check_plain(text: str) -> None:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _get(value: Any, key: str) -> Any:

@@ -21,6 +21,7 @@ from unknot.hub.cards import label, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
+from unknot.metrics.scores import Scores
 
 DEPTH, MAX_FOUND = 8, 5000
 POINTS = 500
@@ -200,11 +201,15 @@ def _row_of(path: Path, run: Path | None) -> Checkpoint:
         return Checkpoint(ref, ("folder",), problem=plain(error))
 
 
-def _scores(folder: Path) -> dict[str, float]:
-    """Of ``scores.json``, which `unknot evaluate --json` wrote there; details (``name/...``) are left out."""
-    loaded = _json(folder / "scores.json")
-    numbers = {name: value for name, value in loaded.items() if isinstance(value, int | float) and "/" not in name}
-    return {name[:100]: float(value) for name, value in numbers.items() if abs(value) < math.inf}
+def _scores(folder: Path) -> Scores:
+    """Of ``scores.json``, which `unknot evaluate --json` wrote there; what is not finite is left out."""
+    path = folder / "scores.json"
+    try:
+        scores = Scores.read(path) if path.stat().st_size <= 1 << 20 else Scores()
+    except (OSError, ValueError):
+        return Scores()
+    finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+    return Scores(finite, scores.std, protocol=scores.protocol)
 
 
 def _seed(row: Checkpoint, run: Path | None) -> int | None:

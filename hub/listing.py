@@ -14,6 +14,7 @@ from unknot.hub import client
 from unknot.hub.cards import MAX_CARD, Card, facts_of, read_card, scores_of
 from unknot.hub.errors import AccessError, OfflineError, UnreachableError
 from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
+from unknot.metrics.scores import Scores
 
 MAX_REMOTE = 5000
 SOURCES = ("shipped", "cached", "remote")
@@ -33,7 +34,7 @@ class Checkpoint:
     dataset: str | None = None
     family: str | None = None
     seed: int | None = None
-    scores: dict[str, float] = field(default_factory=dict)
+    scores: Scores = field(default_factory=Scores)
     bytes: int | None = None
     modified: str | None = None
     license: str | None = None
@@ -41,7 +42,7 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return asdict(self) | {"scores": self.scores.flat(details=False)}
 
 
 @dataclass(frozen=True)

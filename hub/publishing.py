@@ -24,6 +24,7 @@ from unknot.hub.live import data_of, family_of
 from unknot.hub.loading import load
 from unknot.hub.refs import shipped_folder, shipped_names
 from unknot.hub.storage import COMMIT, check_repo_id
+from unknot.metrics.scores import Scores
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 from unknot.zoo.pretrained import CONFIG, WEIGHTS
@@ -45,8 +46,7 @@ CAPTIONS = {
 class Facts:
     """What a card tells about a checkpoint besides its weights."""
 
-    scores: dict[str, float] = field(default_factory=dict)
-    protocol: dict[str, Any] = field(default_factory=dict)
+    scores: Scores = field(default_factory=Scores)
     seed: int | None = None
     command: str | None = None
     license: str | None = None
@@ -79,9 +79,9 @@ def push(
     Args:
         model: what to publish.
         repo: ``USER/NAME``; made if it does not exist.
-        scores: from ``evaluate``; they go into the card as numbers. Details (``name/...``) are left out.
+        scores: from ``evaluate``; they go into the card as numbers, with how they were measured, without details.
         private: whether a new repository is private, which it is unless this is False. One that exists stays as it is.
-        protocol: how the scores were measured, e.g. ``{"num_train": 10_000, "seed": 0}``.
+        protocol: how the scores were measured, where they are a plain dict, e.g. ``{"num_train": 10_000, "seed": 0}``.
         seed: of the training.
         command: that trained it.
         license: of the weights, by its identifier, e.g. ``"apache-2.0"``.
@@ -105,7 +105,7 @@ def push(
     address = client.endpoint_of(endpoint)
     if not dry_run and not (token := token or get_token()):
         raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
-    facts = Facts(check_scores(scores or {}), dict(protocol or {}), seed, command, license)
+    facts = Facts(check_scores(scores or {}, protocol), seed, command, license)
     with tempfile.TemporaryDirectory() as folder:
         files = assemble(model, folder, repo, facts, images, extras)
         visible = "public" if private is False else "private"
@@ -171,7 +171,7 @@ def known_about(folder: Path) -> dict[str, Any]:
     known: dict[str, Any] = {"extras": {}}
     if (folder / CARD).is_file():
         facts = facts_from(read_card((folder / CARD).read_bytes()))
-        known |= {name: getattr(facts, name) for name in ("scores", "protocol", "seed", "command", "license")}
+        known |= {name: getattr(facts, name) for name in ("scores", "seed", "command", "license")}
     for name in ("training.yaml", "training.csv"):
         if (folder / name).is_file():
             known["extras"][name] = folder / name
@@ -287,7 +287,8 @@ def metadata_of(model: AnyModel, repo: str, facts: Facts, files: Mapping[str, Pa
     if facts.license:
         metadata["license"] = facts.license
     if facts.scores:
-        metadata["model-index"] = model_index(repo, dataset or "unknown", facts.scores, facts.protocol)
+        scored_on = plain(facts.scores.protocol.get("dataset") or dataset or "unknown", 50)
+        metadata["model-index"] = model_index(repo, scored_on, facts.scores, {})
     block = {
         "schema": 1,
         "version": version("unknot"),
@@ -320,16 +321,10 @@ def body_of(model: AnyModel, repo: str, facts: Facts, files: Mapping[str, Path],
     )
     parts += ["## Load it", f"```python\n{snippet}\n```"]
     if facts.scores:
-        spread = {
-            name: f" ± {facts.scores[f'{name}_std']:.4f}" for name in facts.scores if f"{name}_std" in facts.scores
-        }
-        rows = [
-            f"| {label(name)} | {value:.4f}{spread.get(name, '')} |"
-            for name, value in facts.scores.items()
-            if name.removesuffix("_std") not in spread or name in spread
-        ]
+        spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
+        rows = [f"| {label(name)} | {value:.4f}{spread.get(name, '')} |" for name, value in facts.scores.items()]
         parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
-        if how := ", ".join(f"{key} {value}" for key, value in facts.protocol.items()):
+        if how := ", ".join(f"{key} {plain(value)}" for key, value in facts.scores.protocol.items()):
             parts.append(f"Measured with {how}.")
     arguments = json.loads(files[CONFIG].read_text(encoding="utf-8"))["arguments"]
     rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in arguments.items()]
@@ -357,14 +352,9 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 def facts_from(card: Card) -> Facts:
     """What a card of ours tells."""
     block = facts_of(card.metadata)
-    try:
-        protocol = card.metadata["model-index"][0]["results"][0]["metrics"][0]["args"]
-    except (KeyError, IndexError, TypeError):
-        protocol = {}
     seed, command, licence = block.get("seed"), block.get("command"), card.metadata.get("license")
     return Facts(
         scores_of(card.metadata),
-        protocol if isinstance(protocol, dict) else {},
         seed if isinstance(seed, int) else None,
         command if isinstance(command, str) else None,
         licence if isinstance(licence, str) else None,
@@ -375,24 +365,21 @@ def _filled(facts: Facts, old: Facts) -> Facts:
     """Facts, and where they are silent those of the card that describes the same weights."""
     missing = {name: getattr(old, name) for name in ("seed", "command", "license") if getattr(facts, name) is None}
     if not facts.scores:
-        missing |= {"scores": old.scores, "protocol": old.protocol}
+        missing["scores"] = old.scores
     return replace(facts, **missing)
 
 
-def check_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores as plain finite numbers, without details (``name/...``).
+def check_scores(scores: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> Scores:
+    """Scores as plain finite numbers, without details, and how they were measured.
 
     >>> check_scores({"mig": 0.25, "mig/shape": 0.1})
-    {'mig': 0.25}
+    Scores({'mig': 0.25})
     """
-    checked: dict[str, float] = {}
     for name, value in scores.items():
-        if "/" in name:
-            continue
         if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or not math.isfinite(float(value)):
             raise ValueError(f"The score {name!r} is {value!r}; a card holds finite numbers. Leave it out.")
-        checked[name] = float(value)
-    return checked
+    known = Scores.from_flat(scores, protocol)
+    return Scores(known, known.std, protocol=known.protocol)
 
 
 def size(count: int) -> str:

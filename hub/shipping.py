@@ -20,7 +20,7 @@ from unknot.datamodules import DATASETS
 from unknot.hub.loading import load
 from unknot.hub.publishing import Facts, assemble, check_scores
 from unknot.hub.refs import ORGANISATION, SHIPPED
-from unknot.metrics import evaluate
+from unknot.metrics import Scores, evaluate
 
 # Five times the studies' learning rate and a fifteenth of their steps; all else is theirs.
 SHORT = "--model.lr 5e-4 --trainer.max_steps 20000"
@@ -49,7 +49,7 @@ def ship(
     num_test: int = 5_000,
     repeats: int = 3,
     metrics: Sequence[str] = METRICS,
-) -> dict[str, float]:
+) -> Scores:
     """Score and draw a trained model, write it in half precision as a checkpoint to ship, and give its scores.
 
     Args:
@@ -73,9 +73,8 @@ def ship(
         extras = {f"pictures/{path.name}": path for path in sorted(folder.glob("*.png"))}
         extras["training.yaml"] = _settings(runs[-1] / "config.yaml", folder / "training.yaml")
         extras["training.csv"] = _history([run / "metrics.csv" for run in runs], folder / "training.csv")
-        protocol = {"num_train": num_train, "num_test": num_test, "seed": 0, "repeats": repeats}
         seed = yaml.safe_load(extras["training.yaml"].read_text())["seed_everything"]
-        facts = Facts(check_scores(scores), protocol, seed, COMMANDS[name], LICENSE)
+        facts = Facts(check_scores(scores), seed, COMMANDS[name], LICENSE)
         assemble(model, output / name, f"{ORGANISATION}/{name}", facts, extras=extras, dtype=torch.float16)
     return scores
 
@@ -114,9 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=SHIPPED, metavar="FOLDER", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     runs = arguments.run or [train(arguments.name, Path("runs") / arguments.name)]
-    for metric, value in ship(arguments.name, runs, arguments.output).items():
-        if "/" not in metric:
-            print(f"{metric:<28} {value:.4f}")
+    print(ship(arguments.name, runs, arguments.output))
     return 0
 
 

@@ -1,22 +1,45 @@
 """Scores of representations: pure functions, ``torchmetrics`` classes, and ``evaluate``."""
 
-from unknot.metrics import functional, scores  # the import registers the scores
-from unknot.metrics.callback import ScoreCallback
-from unknot.metrics.evaluation import METRICS, Draws, evaluate, register
-from unknot.metrics.interventional import BetaVAEScore, FactorVAEScore, Unfairness
-from unknot.metrics.observational import (
-    DCI,
-    IRS,
-    MIG,
-    SAP,
-    DownstreamAccuracy,
-    Explicitness,
-    FactorCodes,
-    Modularity,
-    TotalCorrelation,
-)
-from unknot.metrics.pictures import draw_matrices, plot_matrix
-from unknot.metrics.sets import AdjustedRandIndex, SetAveragePrecision, SetScores
+from typing import TYPE_CHECKING
+
+from unknot._lazy import lazily
+
+if TYPE_CHECKING:
+    from unknot.metrics import functional
+    from unknot.metrics.callback import ScoreCallback
+    from unknot.metrics.draws import Draws
+    from unknot.metrics.evaluation import METRICS, evaluate, register
+    from unknot.metrics.interventional import BetaVAEScore, FactorVAEScore, Unfairness
+    from unknot.metrics.observational import (
+        DCI,
+        IRS,
+        MIG,
+        SAP,
+        DownstreamAccuracy,
+        Explicitness,
+        FactorCodes,
+        Modularity,
+        TotalCorrelation,
+    )
+    from unknot.metrics.pictures import draw_matrices, plot_matrix
+    from unknot.metrics.scores import Scores
+    from unknot.metrics.sets import AdjustedRandIndex, SetAveragePrecision, SetScores
+
+# The functions need no Lightning, and reading scores not even torch.
+_HOMES = {
+    "callback": ["ScoreCallback"],
+    "draws": ["Draws"],
+    "evaluation": ["METRICS", "evaluate", "register"],
+    "interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
+    "observational": [
+        *("DCI", "IRS", "MIG", "SAP"),
+        *("DownstreamAccuracy", "Explicitness", "FactorCodes", "Modularity", "TotalCorrelation"),
+    ],
+    "pictures": ["draw_matrices", "plot_matrix"],
+    "scores": ["Scores"],
+    "sets": ["AdjustedRandIndex", "SetAveragePrecision", "SetScores"],
+}
+__getattr__ = lazily(__name__, {name: home for home, names in _HOMES.items() for name in names} | {"functional": ""})
 
 __all__ = [
     "DCI",
@@ -33,6 +56,7 @@ __all__ = [
     "FactorVAEScore",
     "Modularity",
     "ScoreCallback",
+    "Scores",
     "SetAveragePrecision",
     "SetScores",
     "TotalCorrelation",
@@ -42,5 +66,4 @@ __all__ = [
     "functional",
     "plot_matrix",
     "register",
-    "scores",
 ]

@@ -55,7 +55,7 @@ class ScoreCallback(pl.Callback):
             return
         self._scored_at = step
         scores = evaluate(pl_module, self.dataset, self.metrics, self.num_train, self.num_test, self.seed)
-        named = {f"score/{name}": value for name, value in scores.items()}
+        named = {f"score/{name}": value for name, value in scores.flat().items()}
         pl_module.log_dict(named, logger=False, batch_size=1)  # for callbacks that monitor them
         for logger in trainer.loggers:  # now, whichever steps the loggers are due at
             logger.log_metrics(named, step=step)

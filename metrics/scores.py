@@ -1,242 +1,209 @@
-"""The scores that ``evaluate`` knows, each a function of what it draws."""
+"""What ``evaluate`` gives: numbers by name, with their spread, their details and how they were measured.
 
-from collections.abc import Iterator
+Needs neither torch nor NumPy, so that a list of checkpoints can read scores at once.
+"""
 
-import numpy as np
-import torch
-from torch import Tensor
-from tqdm.auto import trange
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
-from unknot._modes import evaluation_mode
-from unknot.metrics import functional
-from unknot.metrics.evaluation import BATCH, Draws, register
-from unknot.metrics.functional.boosting import fit_trees
-from unknot.metrics.functional.checks import Floats, Ints
-from unknot.metrics.functional.dci import dci_of_trees
+from unknot._files import replacing
 
-VOTE = 64  # images in a batch that agrees in one factor
-VOTES_AT_ONCE = 500  # bounds the memory
-SIZES = (10, 100, 1000, 10_000)  # of the downstream training sets
-SENSITIVE_SAMPLES = 100  # for each value of a sensitive factor
-INTERVENTIONS = 10  # for each target, under covariate shift
+PARTS = ("std", "details", "protocol")
+MOST_NUMBERS = 10_000  # in a file, which may be anybody's
+LONGEST_NAME = 200
 
-# Observational
-
-
-@register("mig")
-def _mig(draws: Draws) -> dict[str, float]:
-    return {"mig": functional.mig(*draws.train)}
+OLD_NAMES = {
+    "disentanglement": "dci",
+    "dci_disentanglement": "dci",
+    "completeness": "dci_completeness",
+    "informativeness_train": "dci_informativeness_train",
+    "informativeness_test": "dci_informativeness_test",
+}
+"""Other names of one number: they are understood where a score is looked up or read, and never written."""
 
 
-@register("dci")
-def _dci(draws: Draws) -> dict[str, float]:
-    scores = dci_of_trees(draws.trees, *draws.train, *draws.test)
-    del scores["importance"]
-    return {"dci": scores.pop("disentanglement"), **{f"dci_{name}": value for name, value in scores.items()}}
+class Scores(dict[str, float]):
+    """Numbers by name, as :func:`unknot.metrics.evaluate` gives them: a dict with more to tell.
 
+    A number has one name here. Looking one up also understands older names: ``scores["dci_disentanglement"]`` for
+    ``scores["dci"]``, ``scores["mig_std"]`` for ``scores.std["mig"]``, and ``scores["downstream_gbt_100/shape"]`` for
+    ``scores.details["downstream_gbt_100"]["shape"]``.
 
-@register("sap")
-def _sap(draws: Draws) -> dict[str, float]:
-    return {"sap": functional.sap(*draws.train, *draws.test)}
+    Args:
+        values: the scores.
+        std: standard deviation over repeated draws, by name; a detail's under ``"score/part"``. Empty for a single
+            draw, and without the scores that were not finite in every draw.
+        details: what a score was averaged from, by name and part, such as each factor.
+        protocol: how they were measured: data set, samples, seed, repeats, ...
 
-
-@register("modularity")
-def _modularity(draws: Draws) -> dict[str, float]:
-    return {"modularity": functional.modularity(*draws.train)}
-
-
-@register("explicitness")
-def _explicitness(draws: Draws) -> dict[str, float]:
-    return {"explicitness": functional.explicitness(*draws.train, *draws.test)}
-
-
-@register("irs")
-def _irs(draws: Draws) -> dict[str, float]:
-    return {"irs": functional.irs(*draws.train)}
-
-
-# Interventional
-
-
-@register("beta_vae")
-def _beta_vae(draws: Draws) -> dict[str, float]:
-    generator = draws.generator("beta_vae")
-
-    def features(count: int) -> tuple[Floats, Ints]:
-        rows, labels = [], []
-        for fixed, first in _fixed_factor_batches(draws, count, generator):
-            second = draws.dataset.factor_space.sample(first.shape[0] * VOTE, generator).view_as(first)
-            at = fixed[:, None, None].expand(-1, VOTE, 1)
-            second.scatter_(2, at, first.gather(2, at))
-            codes = draws.codes(torch.cat([first, second]).flatten(0, 1), generator).reshape(2, *first.shape[:2], -1)
-            rows.append(functional.difference_features(*codes))
-            labels.append(fixed.numpy())
-        return np.concatenate(rows), np.concatenate(labels)
-
-    if max(draws.dataset.factor_space.sizes) == 1:
-        return {"beta_vae": 0.0}
-    train = features(draws.num_train)
-    return {"beta_vae": functional.beta_vae_score(*train, *features(draws.num_test))}
-
-
-@register("factor_vae")
-def _factor_vae(draws: Draws) -> dict[str, float]:
-    generator = draws.generator("factor_vae")
-    global_std = draws.train[0].std(0, ddof=1) if draws.num_train > 1 else np.zeros(draws.train[0].shape[1])
-    if (global_std < 0.05).all() or max(draws.dataset.factor_space.sizes) == 1:
-        return {"factor_vae": 0.0}
-
-    def votes(count: int) -> tuple[Ints, Ints]:
-        argmins, labels = [], []
-        for fixed, factors in _fixed_factor_batches(draws, count, generator):
-            at = fixed[:, None, None].expand(-1, VOTE, 1)
-            factors.scatter_(2, at, factors[:, :1].gather(2, at[:, :1]).expand(-1, VOTE, 1))
-            codes = draws.codes(factors.flatten(0, 1), generator).reshape(*factors.shape[:2], -1)
-            argmins.append(functional.least_varying(codes, global_std))
-            labels.append(fixed.numpy())
-        return np.concatenate(argmins), np.concatenate(labels)
-
-    train = votes(draws.num_train)
-    return {"factor_vae": functional.factor_vae_score(*train, *votes(draws.num_test), latent_dim=len(global_std))}
-
-
-def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Indices of factors to hold fixed ``[B]``, and random factors ``[B, 64, F]``, a few hundred votes at a time.
-
-    A factor with a single value is always fixed, and never asked for.
+    >>> scores = Scores({"mig": 0.3}, std={"mig": 0.01}, protocol={"dataset": "dsprites", "num_train": 10_000})
+    >>> scores["mig"], scores.std["mig"], dict(scores)
+    (0.3, 0.01, {'mig': 0.3})
+    >>> print(scores)
+    mig  0.3000 ± 0.0100
+    >>> Scores.from_json(scores.to_json()).protocol["num_train"]
+    10000
     """
-    space = draws.dataset.factor_space
-    candidates = torch.tensor([index for index, size in enumerate(space.sizes) if size > 1])
-    for start in trange(0, count, VOTES_AT_ONCE, desc="interventions", disable=None, leave=False):
-        votes = min(VOTES_AT_ONCE, count - start)
-        fixed = candidates[torch.randint(len(candidates), (votes,), generator=generator)]
-        yield fixed, space.sample(votes * VOTE, generator).view(votes, VOTE, -1)
+
+    def __init__(
+        self,
+        values: Mapping[str, float] | Iterable[tuple[str, float]] = (),
+        std: Mapping[str, float] | None = None,
+        details: Mapping[str, Mapping[str, float]] | None = None,
+        protocol: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(values)
+        self.std: dict[str, float] = dict(std or {})
+        self.details: dict[str, dict[str, float]] = {name: dict(parts) for name, parts in (details or {}).items()}
+        self.protocol: dict[str, Any] = dict(protocol or {})
+
+    @classmethod
+    def of_draws(cls, draws: Sequence[Mapping[str, float]], protocol: Mapping[str, Any] | None = None) -> "Scores":
+        """Mean and spread of what metrics gave in one draw or several: flat, with details as ``score/part``.
+
+        >>> scores = Scores.of_draws([{"mig": 0.2, "mig/shape": 0.1}, {"mig": 0.4, "mig/shape": 0.3}])
+        >>> round(scores["mig"], 2), round(scores.std["mig"], 2), round(scores.details["mig"]["shape"], 2)
+        (0.3, 0.14, 0.2)
+        """
+        columns = {name: [float(draw[name]) for draw in draws] for name in draws[0]}
+        finite = {name: column for name, column in columns.items() if all(map(math.isfinite, column))}
+        spread = {f"{name}_std": stdev(column) for name, column in finite.items()} if len(draws) > 1 else {}
+        means = {name: fmean(column) if len(column) > 1 else column[0] for name, column in columns.items()}
+        return cls.from_flat(means | spread, protocol)
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> "Scores":
+        """Scores from one mapping whose names tell the structure, as cards and older files hold it.
+
+        Scores stay what they are, with ``protocol`` added to theirs.
+
+        >>> Scores.from_flat({"disentanglement": 0.5, "disentanglement_std": 0.1}).std
+        {'dci': 0.1}
+        """
+        if isinstance(values, Scores):
+            return cls(values, values.std, values.details, values.protocol | dict(protocol or {}))
+        scores = cls(protocol=protocol)
+        for name, value in values.items():
+            of = name.removesuffix("_std")
+            spread = of != name and of in values
+            score, slash, part = of.partition("/") if spread else name.partition("/")
+            score = OLD_NAMES.get(score, score)
+            if spread:
+                scores.std[score + slash + part] = float(value)
+            elif slash:
+                scores.details.setdefault(score, {})[part] = float(value)
+            else:
+                scores[score] = float(value)
+        return scores
+
+    def flat(self, details: bool = True) -> dict[str, float]:
+        """One mapping of all numbers: each score, ``score_std`` after it, and details as ``score/part``."""
+        values = dict(self)
+        if details:
+            values |= {f"{name}/{part}": value for name, parts in self.details.items() for part, value in parts.items()}
+        return {
+            name: number
+            for score, value in values.items()
+            for name, number in ((score, value), (f"{score}_std", self.std.get(score)))
+            if number is not None
+        }
+
+    def __missing__(self, name: str) -> float:
+        score, slash, part = name.removesuffix("_std").partition("/")
+        now = OLD_NAMES.get(score, score) + slash + part + name[len(name.removesuffix("_std")) :]
+        known = self.flat()
+        if now in known:
+            return known[now]
+        raise KeyError(f"{name!r}; there are {', '.join(self) or 'no scores'}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The score, or the default; older names are understood."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __str__(self) -> str:
+        """A line for each score, with its spread."""
+        width = max(map(len, self), default=0)
+        spread = {name: f" ± {value:.4f}" for name, value in self.std.items()}
+        return "\n".join(f"{name:<{width}}  {value:.4f}{spread.get(name, '')}" for name, value in self.items())
+
+    def __repr__(self) -> str:
+        more = [f"{name}={getattr(self, name)!r}" for name in ("std", "protocol") if getattr(self, name)]
+        return f"Scores({', '.join([dict.__repr__(self), *more])})"
+
+    def to_json(self) -> str:
+        """A JSON object that any parser reads: the scores, and ``std``, ``details`` and ``protocol`` beside them.
+
+        Numbers that are not finite are written as text, ``"Infinity"``, ``"-Infinity"`` or ``"NaN"``.
+        """
+        document = dict(self) | {name: getattr(self, name) for name in PARTS}
+        return json.dumps(_without_constants(document), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Scores":
+        """Read :meth:`to_json`, and the flat files of earlier versions; anything else is a ``ValueError``."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"Not JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise ValueError(f"Expected an object of scores, got {type(document).__name__}.")
+        if not any(isinstance(document.get(name), dict) for name in PARTS):
+            return cls.from_flat(_numbers(document, "scores"))
+        std, details, protocol = (document.pop(name, {}) for name in PARTS)
+        if not (isinstance(details, dict) and isinstance(protocol, dict)):
+            raise ValueError("details and protocol must be objects.")
+        return cls(
+            {OLD_NAMES.get(name, name): value for name, value in _numbers(document, "scores").items()},
+            _numbers(std, "std"),
+            {name: _numbers(parts, f"details of {name}") for name, parts in details.items()},
+            protocol,
+        )
+
+    def write(self, path: str | Path) -> Path:
+        """Write :meth:`to_json` to a file, whole or not at all."""
+        path = Path(path)
+        with replacing(path) as beside:
+            beside.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Scores":
+        """Read a file that :meth:`write` or ``unknot evaluate --json`` wrote."""
+        try:
+            return cls.from_json(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: expected scores, as `unknot evaluate --json` writes them. {error}") from None
 
 
-# Downstream
+def _without_constants(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): _without_constants(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_constants(part) for part in value]
+    return value
 
 
-@register("downstream_gbt")
-def _downstream_gbt(draws: Draws) -> dict[str, float]:
-    return _downstream(draws, "gbt")
-
-
-@register("downstream_lr")
-def _downstream_lr(draws: Draws) -> dict[str, float]:
-    return _downstream(draws, "lr")
-
-
-def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
-    """Accuracy after 10 to 10,000 samples, on as many further ones as there are to learn from, and their ratio."""
-    name = f"downstream_{classifier}"
-    codes, factors = draws.train
-    test_codes, test_factors = draws.iid(draws.num_train, "downstream")
-    sizes = [size for size in SIZES if size < draws.num_train] + [draws.num_train]
-    scores, details = {}, {}
-    for size in sizes:
-        if classifier == "gbt" and size == draws.num_train:
-            accuracy = (draws.trees.predict(test_codes) == test_factors).mean(0)
-        else:
-            accuracy = functional.downstream_accuracy(
-                codes[:size], factors[:size], test_codes, test_factors, classifier, draws.backend, per_factor=True
-            )
-        scores[f"{name}_{size}"] = float(accuracy.mean())
-        for factor, value in zip(draws.dataset.factor_space.names, accuracy, strict=True):
-            details[f"{name}_{size}/{factor}"] = float(value)
-    scores = {name: scores[f"{name}_{sizes[-1]}"]} | scores
-    if {100, 10_000} <= set(sizes):
-        scores[f"{name}_efficiency"] = scores[f"{name}_100"] / scores[f"{name}_10000"]
-    return scores | details
-
-
-@register("covariate_shift")
-def _covariate_shift(draws: Draws) -> dict[str, float]:
-    """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
-    space = draws.dataset.factor_space
-    varied = [index for index, size in enumerate(space.sizes) if size > 1]
-    if len(varied) < 2:
-        return {"covariate_shift": 0.0}
-    generator = draws.generator("covariate_shift")
-    accuracy: dict[int, list[float]] = {target: [] for target in varied}
-    for _ in trange(INTERVENTIONS, desc="interventions", disable=None, leave=False):
-        frozen_for = {target: _pick([other for other in varied if other != target], generator) for target in varied}
-        for frozen in sorted(set(frozen_for.values())):
-            # targets that drew the same factor to freeze share its value and their samples
-            targets = [target for target in varied if frozen_for[target] == frozen]
-            size = space.sizes[frozen]
-            value = torch.randint(size, (1,), generator=generator)
-            train, test = (space.sample(n, generator) for n in (draws.num_train, draws.num_test))
-            train[:, frozen] = value
-            test[:, frozen] = (value + 1 + torch.randint(size - 1, (len(test),), generator=generator)) % size
-            trees = fit_trees(draws.codes(train, generator), train[:, targets].numpy(), draws.backend, draws.seed)
-            right = trees.predict(draws.codes(test, generator)) == test[:, targets].numpy()
-            for target, share in zip(targets, right.mean(0), strict=True):
-                accuracy[target].append(float(share))
-    per_factor = {f"covariate_shift/{space.names[target]}": float(np.mean(accuracy[target])) for target in varied}
-    return {"covariate_shift": float(np.mean(list(per_factor.values())))} | per_factor
-
-
-def _pick(options: list[int], generator: torch.Generator) -> int:
-    return options[int(torch.randint(len(options), (1,), generator=generator))]
-
-
-@register("unfairness")
-def _unfairness(draws: Draws) -> dict[str, float]:
-    """Mean over targets and sensitive factors; the draws that intervene on a sensitive factor serve all targets."""
-    space = draws.dataset.factor_space
-    varied = [index for index, size in enumerate(space.sizes) if size > 1]
-    if len(varied) < 2:
-        return {"unfairness": 0.0, "unfairness_max": 0.0}
-    generator = draws.generator("unfairness")
-    means, largest = {}, []
-    for sensitive in varied:
-        size = space.sizes[sensitive]
-        factors = space.sample(SENSITIVE_SAMPLES, generator).repeat(size, 1)
-        factors[:, sensitive] = torch.arange(size).repeat_interleave(SENSITIVE_SAMPLES)
-        predicted = draws.trees.predict(draws.codes(factors, generator))
-        for target in varied:
-            if target != sensitive:
-                both = predicted[:, target], factors[:, sensitive].numpy()
-                means[f"unfairness/{space.names[target]}|{space.names[sensitive]}"] = functional.unfairness(*both)
-                largest.append(functional.unfairness(*both, reduction="max"))
-    return {"unfairness": float(np.mean(list(means.values()))), "unfairness_max": float(np.mean(largest))} | means
-
-
-# Unsupervised
-
-
-@register("total_correlation")
-def _total_correlation(draws: Draws) -> dict[str, float]:
-    codes, _ = draws.train
-    scores = {
-        "total_correlation": functional.total_correlation(codes),
-        "total_correlation_wasserstein": functional.wasserstein_dependence(codes),
-        "total_correlation_wasserstein_normalized": functional.wasserstein_dependence(codes, normalized=True),
-        "total_correlation_pairwise_information": functional.pairwise_information(codes),
-    }
-    if hasattr(draws.model, "objective"):  # a VAE; what others call `encode` may not be a distribution
-        sampled = torch.cat([draws.model.encode(images).sample().cpu() for images in _batches(draws, draws.num_train)])
-        scores["total_correlation_sampled"] = functional.total_correlation(sampled)
-    return scores
-
-
-@register("elbo", needs="objective")
-def _elbo(draws: Draws) -> dict[str, float]:
-    """Terms of the objective, each a mean over images; the codes are samples."""
-    totals = {"elbo": 0.0, "elbo_reconstruction": 0.0, "elbo_kl": 0.0}
-    for images in _batches(draws, draws.num_test):
-        terms = draws.model.objective(images, draws.model.encode(images))
-        for name in totals:
-            totals[name] += float(terms[name.removeprefix("elbo_")]) * len(images)
-    return {name: total / draws.num_test for name, total in totals.items()}
-
-
-def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
-    """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
-    generator = draws.generator("noise")
-    factors = draws.dataset.factor_space.sample(count, generator)
-    with torch.random.fork_rng(), torch.inference_mode(), evaluation_mode(draws.model):
-        torch.manual_seed(generator.initial_seed())
-        for chunk in factors.split(BATCH):
-            images: Tensor = draws.dataset.observe(chunk, generator)
-            yield images.to(next(draws.model.parameters(), images).device)
+def _numbers(values: Any, what: str) -> dict[str, float]:
+    if not isinstance(values, dict) or len(values) > MOST_NUMBERS:
+        raise ValueError(f"{what} must be an object of at most {MOST_NUMBERS:,} numbers.")
+    numbers = {}
+    for name, value in values.items():
+        constant = value if value in ("NaN", "Infinity", "-Infinity") else None
+        if constant is None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{what} must be numbers, got {str(value)[:40]!r} for {name[:LONGEST_NAME]!r}.")
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"{what}: a name longer than {LONGEST_NAME} letters.")
+        try:
+            numbers[name] = float(value)
+        except OverflowError:
+            raise ValueError(f"{what}: {name!r} is too large a number.") from None
+    return numbers

@@ -12,6 +12,7 @@ from unknot.cli import main
 from unknot.hub import ConflictError, list_checkpoints, load, publish_shipped, pull, push, refs, show
 from unknot.hub.cards import read_card
 from unknot.hub.publishing import Facts, assemble
+from unknot.metrics import Scores
 from unknot.zoo import AdaGVAE, BetaVAE, SlotAutoEncoder
 
 
@@ -251,7 +252,12 @@ def test_names_of_repositories(model, repo):
 def shipped(tmp_path, model, monkeypatch):
     monkeypatch.setattr(refs, "SHIPPED", tmp_path / "pretrained")
     folder = tmp_path / "pretrained" / "betavae-bars"
-    assemble(model, folder, "unknot/betavae-bars", Facts({"mig": 0.5}, {"seed": 0}, 1, "unknot fit --config x", "mit"))
+    assemble(
+        model,
+        folder,
+        "unknot/betavae-bars",
+        Facts(Scores({"mig": 0.5}, protocol={"seed": 0}), 1, "unknot fit --config x", "mit"),
+    )
     return folder
 
 
@@ -284,7 +290,8 @@ def test_commands(here, model, name, tmp_path, monkeypatch, capsys):
     model.save_pretrained(run / "model")
     (run / "config.yaml").write_text("seed_everything: 5\nmodel: {}\n")
     (run / "metrics.csv").write_text("step,train/loss\n1,2\n")
-    (tmp_path / "scores.json").write_text(json.dumps({"mig": 0.25, "mig/x": 0.1}))
+    scores = Scores({"mig": 0.25}, {"mig": 0.01}, {"mig": {"x": 0.1}}, {"dataset": "bars", "num_train": 77})
+    scores.write("scores.json")
     words = ["hub", "push", str(run), name, "--scores", "scores.json"]
     assert main([*words, "--dry-run"]) == 0
     assert "training.yaml" in capsys.readouterr().out
@@ -293,14 +300,16 @@ def test_commands(here, model, name, tmp_path, monkeypatch, capsys):
 
     assert main(["hub", "list", "--search", name, "--min", "mig=0.2", "--sort", "mig", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)
-    assert (row["ref"], row["seed"], row["scores"]) == (name, 5, {"mig": 0.25})
+    assert (row["ref"], row["seed"], row["scores"]) == (name, 5, {"mig": 0.25, "mig_std": 0.01})
     assert main(["hub", "list", "--search", name]) == 0
     header, line = capsys.readouterr().out.splitlines()
     assert header.split()[:2] == ["name", "model"]
     assert "0.250" in line
 
     assert main(["hub", "show", name]) == 0
-    assert "unknot fit --config training.yaml" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    for part in ("unknot fit --config training.yaml", "0.2500 ± 0.0100", "num_train 77"):
+        assert part in shown
     assert main(["hub", "show", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"]["training.csv"] == 20
 

@@ -1,0 +1,243 @@
+"""The scores that ``evaluate`` knows, each a function of what it draws."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import trange
+
+from unknot._modes import evaluation_mode
+from unknot.metrics import functional
+from unknot.metrics.draws import BATCH, Draws
+from unknot.metrics.functional.boosting import fit_trees
+from unknot.metrics.functional.checks import Floats, Ints
+from unknot.metrics.functional.dci import dci_of_trees
+from unknot.metrics.registry import register
+
+VOTE = 64  # images in a batch that agrees in one factor
+VOTES_AT_ONCE = 500  # bounds the memory
+SIZES = (10, 100, 1000, 10_000)  # of the downstream training sets
+SENSITIVE_SAMPLES = 100  # for each value of a sensitive factor
+INTERVENTIONS = 10  # for each target, under covariate shift
+
+# Observational
+
+
+@register("mig")
+def _mig(draws: Draws) -> dict[str, float]:
+    return {"mig": functional.mig(*draws.train)}
+
+
+@register("dci")
+def _dci(draws: Draws) -> dict[str, float]:
+    scores = dci_of_trees(draws.trees, *draws.train, *draws.test)
+    del scores["importance"]
+    return {"dci": scores.pop("disentanglement"), **{f"dci_{name}": value for name, value in scores.items()}}
+
+
+@register("sap")
+def _sap(draws: Draws) -> dict[str, float]:
+    return {"sap": functional.sap(*draws.train, *draws.test)}
+
+
+@register("modularity")
+def _modularity(draws: Draws) -> dict[str, float]:
+    return {"modularity": functional.modularity(*draws.train)}
+
+
+@register("explicitness")
+def _explicitness(draws: Draws) -> dict[str, float]:
+    return {"explicitness": functional.explicitness(*draws.train, *draws.test)}
+
+
+@register("irs")
+def _irs(draws: Draws) -> dict[str, float]:
+    return {"irs": functional.irs(*draws.train)}
+
+
+# Interventional
+
+
+@register("beta_vae")
+def _beta_vae(draws: Draws) -> dict[str, float]:
+    generator = draws.generator("beta_vae")
+
+    def features(count: int) -> tuple[Floats, Ints]:
+        rows, labels = [], []
+        for fixed, first in _fixed_factor_batches(draws, count, generator):
+            second = draws.dataset.factor_space.sample(first.shape[0] * VOTE, generator).view_as(first)
+            at = fixed[:, None, None].expand(-1, VOTE, 1)
+            second.scatter_(2, at, first.gather(2, at))
+            codes = draws.codes(torch.cat([first, second]).flatten(0, 1), generator).reshape(2, *first.shape[:2], -1)
+            rows.append(functional.difference_features(*codes))
+            labels.append(fixed.numpy())
+        return np.concatenate(rows), np.concatenate(labels)
+
+    if max(draws.dataset.factor_space.sizes) == 1:
+        return {"beta_vae": 0.0}
+    train = features(draws.num_train)
+    return {"beta_vae": functional.beta_vae_score(*train, *features(draws.num_test))}
+
+
+@register("factor_vae")
+def _factor_vae(draws: Draws) -> dict[str, float]:
+    generator = draws.generator("factor_vae")
+    global_std = draws.train[0].std(0, ddof=1) if draws.num_train > 1 else np.zeros(draws.train[0].shape[1])
+    if (global_std < 0.05).all() or max(draws.dataset.factor_space.sizes) == 1:
+        return {"factor_vae": 0.0}
+
+    def votes(count: int) -> tuple[Ints, Ints]:
+        argmins, labels = [], []
+        for fixed, factors in _fixed_factor_batches(draws, count, generator):
+            at = fixed[:, None, None].expand(-1, VOTE, 1)
+            factors.scatter_(2, at, factors[:, :1].gather(2, at[:, :1]).expand(-1, VOTE, 1))
+            codes = draws.codes(factors.flatten(0, 1), generator).reshape(*factors.shape[:2], -1)
+            argmins.append(functional.least_varying(codes, global_std))
+            labels.append(fixed.numpy())
+        return np.concatenate(argmins), np.concatenate(labels)
+
+    train = votes(draws.num_train)
+    return {"factor_vae": functional.factor_vae_score(*train, *votes(draws.num_test), latent_dim=len(global_std))}
+
+
+def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Indices of factors to hold fixed ``[B]``, and random factors ``[B, 64, F]``, a few hundred votes at a time.
+
+    A factor with a single value is always fixed, and never asked for.
+    """
+    space = draws.dataset.factor_space
+    candidates = torch.tensor([index for index, size in enumerate(space.sizes) if size > 1])
+    for start in trange(0, count, VOTES_AT_ONCE, desc="interventions", disable=None, leave=False):
+        votes = min(VOTES_AT_ONCE, count - start)
+        fixed = candidates[torch.randint(len(candidates), (votes,), generator=generator)]
+        yield fixed, space.sample(votes * VOTE, generator).view(votes, VOTE, -1)
+
+
+# Downstream
+
+
+@register("downstream_gbt")
+def _downstream_gbt(draws: Draws) -> dict[str, float]:
+    return _downstream(draws, "gbt")
+
+
+@register("downstream_lr")
+def _downstream_lr(draws: Draws) -> dict[str, float]:
+    return _downstream(draws, "lr")
+
+
+def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
+    """Accuracy after 10 to 10,000 samples, on as many further ones as there are to learn from, and their ratio."""
+    name = f"downstream_{classifier}"
+    codes, factors = draws.train
+    test_codes, test_factors = draws.iid(draws.num_train, "downstream")
+    sizes = [size for size in SIZES if size < draws.num_train] + [draws.num_train]
+    scores, details = {}, {}
+    for size in sizes:
+        if classifier == "gbt" and size == draws.num_train:
+            accuracy = (draws.trees.predict(test_codes) == test_factors).mean(0)
+        else:
+            accuracy = functional.downstream_accuracy(
+                codes[:size], factors[:size], test_codes, test_factors, classifier, draws.backend, per_factor=True
+            )
+        scores[f"{name}_{size}"] = float(accuracy.mean())
+        for factor, value in zip(draws.dataset.factor_space.names, accuracy, strict=True):
+            details[f"{name}_{size}/{factor}"] = float(value)
+    scores = {name: scores[f"{name}_{sizes[-1]}"]} | scores
+    if {100, 10_000} <= set(sizes):
+        scores[f"{name}_efficiency"] = scores[f"{name}_100"] / scores[f"{name}_10000"]
+    return scores | details
+
+
+@register("covariate_shift")
+def _covariate_shift(draws: Draws) -> dict[str, float]:
+    """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
+    space = draws.dataset.factor_space
+    varied = [index for index, size in enumerate(space.sizes) if size > 1]
+    if len(varied) < 2:
+        return {"covariate_shift": 0.0}
+    generator = draws.generator("covariate_shift")
+    accuracy: dict[int, list[float]] = {target: [] for target in varied}
+    for _ in trange(INTERVENTIONS, desc="interventions", disable=None, leave=False):
+        frozen_for = {target: _pick([other for other in varied if other != target], generator) for target in varied}
+        for frozen in sorted(set(frozen_for.values())):
+            # targets that drew the same factor to freeze share its value and their samples
+            targets = [target for target in varied if frozen_for[target] == frozen]
+            size = space.sizes[frozen]
+            value = torch.randint(size, (1,), generator=generator)
+            train, test = (space.sample(n, generator) for n in (draws.num_train, draws.num_test))
+            train[:, frozen] = value
+            test[:, frozen] = (value + 1 + torch.randint(size - 1, (len(test),), generator=generator)) % size
+            trees = fit_trees(draws.codes(train, generator), train[:, targets].numpy(), draws.backend, draws.seed)
+            right = trees.predict(draws.codes(test, generator)) == test[:, targets].numpy()
+            for target, share in zip(targets, right.mean(0), strict=True):
+                accuracy[target].append(float(share))
+    per_factor = {f"covariate_shift/{space.names[target]}": float(np.mean(accuracy[target])) for target in varied}
+    return {"covariate_shift": float(np.mean(list(per_factor.values())))} | per_factor
+
+
+def _pick(options: list[int], generator: torch.Generator) -> int:
+    return options[int(torch.randint(len(options), (1,), generator=generator))]
+
+
+@register("unfairness")
+def _unfairness(draws: Draws) -> dict[str, float]:
+    """Mean over targets and sensitive factors; the draws that intervene on a sensitive factor serve all targets."""
+    space = draws.dataset.factor_space
+    varied = [index for index, size in enumerate(space.sizes) if size > 1]
+    if len(varied) < 2:
+        return {"unfairness": 0.0, "unfairness_max": 0.0}
+    generator = draws.generator("unfairness")
+    means, largest = {}, []
+    for sensitive in varied:
+        size = space.sizes[sensitive]
+        factors = space.sample(SENSITIVE_SAMPLES, generator).repeat(size, 1)
+        factors[:, sensitive] = torch.arange(size).repeat_interleave(SENSITIVE_SAMPLES)
+        predicted = draws.trees.predict(draws.codes(factors, generator))
+        for target in varied:
+            if target != sensitive:
+                both = predicted[:, target], factors[:, sensitive].numpy()
+                means[f"unfairness/{space.names[target]}|{space.names[sensitive]}"] = functional.unfairness(*both)
+                largest.append(functional.unfairness(*both, reduction="max"))
+    return {"unfairness": float(np.mean(list(means.values()))), "unfairness_max": float(np.mean(largest))} | means
+
+
+# Unsupervised
+
+
+@register("total_correlation")
+def _total_correlation(draws: Draws) -> dict[str, float]:
+    codes, _ = draws.train
+    scores = {
+        "total_correlation": functional.total_correlation(codes),
+        "total_correlation_wasserstein": functional.wasserstein_dependence(codes),
+        "total_correlation_wasserstein_normalized": functional.wasserstein_dependence(codes, normalized=True),
+        "total_correlation_pairwise_information": functional.pairwise_information(codes),
+    }
+    if hasattr(draws.model, "objective"):  # a VAE; what others call `encode` may not be a distribution
+        sampled = torch.cat([draws.model.encode(images).sample().cpu() for images in _batches(draws, draws.num_train)])
+        scores["total_correlation_sampled"] = functional.total_correlation(sampled)
+    return scores
+
+
+@register("elbo", needs="objective")
+def _elbo(draws: Draws) -> dict[str, float]:
+    """Terms of the objective, each a mean over images; the codes are samples."""
+    totals = {"elbo": 0.0, "elbo_reconstruction": 0.0, "elbo_kl": 0.0}
+    for images in _batches(draws, draws.num_test):
+        terms = draws.model.objective(images, draws.model.encode(images))
+        for name in totals:
+            totals[name] += float(terms[name.removeprefix("elbo_")]) * len(images)
+    return {name: total / draws.num_test for name, total in totals.items()}
+
+
+def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
+    """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
+    generator = draws.generator("noise")
+    factors = draws.dataset.factor_space.sample(count, generator)
+    with torch.random.fork_rng(), torch.inference_mode(), evaluation_mode(draws.model):
+        torch.manual_seed(generator.initial_seed())
+        for chunk in factors.split(BATCH):
+            images: Tensor = draws.dataset.observe(chunk, generator)
+            yield images.to(next(draws.model.parameters(), images).device)
