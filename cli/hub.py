@@ -104,6 +104,7 @@ def add_to(commands: Commands) -> None:
     serve.add_argument(
         "--tokens", metavar="FILE", help="a line `USER TOKEN` for each user (default: made in the folder)"
     )
+    serve.add_argument("--name", action="append", default=[], help="further name that the hub is reached under")
     serve.add_argument("--max-file", type=int, default=2048, metavar="MB", help="size of a file (default: 2048)")
     parser.set_defaults(run=hub_command)
 
@@ -273,6 +274,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments.port,
         arguments.tokens,
         arguments.max_file << 20,
+        arguments.name,
         say=lambda text: print(text, flush=True),
     )
     return 0

@@ -40,7 +40,7 @@ from unknot.hub.client import MAX_PIXELS
 from unknot.hub.errors import AccessError, UnreachableError
 from unknot.hub.index import Entry, Index, place
 from unknot.hub.listing import pull
-from unknot.hub.server import body_json, field
+from unknot.hub.serving import body_json, field
 
 PAGE = Path(__file__).parent / "page"
 PORT = 8800

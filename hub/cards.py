@@ -62,7 +62,7 @@ def read_card(text: str | bytes) -> Card:
         # To JSON and back: dates become text, numbers finite, and a page or a command gets what any client would.
         encoded = json.dumps({} if loaded is None else loaded, default=str, ensure_ascii=False)
         metadata = json.loads(encoded.encode(errors="replace"), parse_constant=lambda name: None)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+    except Exception as error:  # constructors of YAML raise any kind for `!!bool x`, `!!int ''`, ...
         reason = str(getattr(error, "problem", None) or error).partition("\n")[0]
         return Card(body=body, problem=reason[:200] or "not YAML")
     if not isinstance(metadata, dict):
@@ -116,15 +116,26 @@ def scores_of(metadata: Mapping[str, Any]) -> Scores:
         for result in _list(_get(model, "results")):
             for metric in _list(_get(result, "metrics")):
                 name, value = _get(metric, "type"), _get(metric, "value")
-                if isinstance(name, str) and isinstance(value, int | float) and not isinstance(value, bool):
-                    try:
-                        number = float(value)
-                    except OverflowError:
-                        continue
-                    if math.isfinite(number):
-                        scores.setdefault(name[:100], number)
-                        protocol = protocol or _dict(_get(metric, "args"))
+                number = finite(value)
+                if isinstance(name, str) and number is not None:
+                    scores.setdefault(name[:100], number)
+                    protocol = protocol or _dict(_get(metric, "args"))
     return Scores.from_flat(scores, protocol)
+
+
+def finite(value: Any) -> float | None:
+    """A number that somebody wrote, if it is one and finite.
+
+    >>> finite(1), finite(10**400), finite(True), finite("1")
+    (1.0, None, None, None)
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:

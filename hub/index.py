@@ -17,7 +17,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from unknot.hub import client
-from unknot.hub.cards import label, plain
+from unknot.hub.cards import finite, label, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
@@ -206,10 +206,11 @@ def _scores(folder: Path) -> Scores:
     path = folder / "scores.json"
     try:
         scores = Scores.read(path) if path.stat().st_size <= 1 << 20 else Scores()
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError, RecursionError):
         return Scores()
-    finite = {name: value for name, value in scores.items() if math.isfinite(value)}
-    return Scores(finite, scores.std, protocol=scores.protocol)
+    known = {name[:100]: value for name, value in scores.items() if finite(value) is not None}
+    spread = {name[:100]: value for name, value in scores.std.items() if finite(value) is not None}
+    return Scores(known, spread, protocol=scores.protocol)
 
 
 def _seed(row: Checkpoint, run: Path | None) -> int | None:

@@ -365,9 +365,9 @@ def _row(
         sources=(source,),
         commit=commit,
         **texts,
-        seed=seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
+        seed=_integer(seed),
         scores=scores_of(metadata),
-        bytes=size if size is not None else count if isinstance(count, int) else None,
+        bytes=size if size is not None else _integer(count),
         modified=modified,
         license=_text(metadata.get("license")),
         problem=problem,
@@ -376,6 +376,11 @@ def _row(
 
 def _unread(card: Card) -> str | None:
     return f"card unreadable: {card.problem}" if card.problem else None
+
+
+def _integer(value: Any) -> int | None:
+    """A whole number that somebody wrote, if it is of a size that means something."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
 
 
 def _text(value: Any) -> str | None:

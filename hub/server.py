@@ -5,38 +5,44 @@ Reading is free, except for private repositories; writing needs a token. Content
 says.
 """
 
-import base64
-import contextlib
+import errno
 import getpass
 import hashlib
 import hmac
 import json
 import os
 import secrets
-import socket
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from unknot.hub.cards import MAX_CARD, Card, read_card
-from unknot.hub.storage import HASH, Commit, Files, Missing, Repo, Stale, Store, Taken, check_file_name
+from unknot.hub import serving
+from unknot.hub.cards import read_card
+from unknot.hub.catalogue import Catalogue, Row, entry
+from unknot.hub.commits import CommitReader
+from unknot.hub.serving import Answer, Content, Names, body_bytes, body_json, chunks, drain, field, refusal
+from unknot.hub.storage import HASH, Damaged, Missing, Stale, Store, Taken, check_file_name
 
-REGULAR = 64 << 20  # files up to this size travel inside the commit: clients with xet know no other way to us
+INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
 PAGE = 1000
-JSON_LIMIT = 4 << 20
-PATIENCE = 256 << 20  # bytes of a refused upload that are still read, so that its sender hears why
-T = TypeVar("T")
+PIECE = 4 << 20  # bytes of an upload that are handed to a thread at a time
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"
+
+
+class UnknownToken(HTTPException):
+    """Somebody sent a token that is not ours."""
 
 
 class Hub:
@@ -46,13 +52,12 @@ class Hub:
         store: where the repositories are.
         tokens: name of the user for each token.
         max_file: bytes that a file may have.
-        max_commit: bytes that the body of a commit may have.
     """
 
-    def __init__(self, store: Store, tokens: dict[str, str], max_file: int, max_commit: int) -> None:
-        self.store, self.tokens, self.max_file, self.max_commit = store, tokens, max_file, max_commit
+    def __init__(self, store: Store, tokens: dict[str, str], max_file: int) -> None:
+        self.store, self.tokens, self.max_file = store, tokens, max_file
+        self.catalogue = Catalogue(store)
         self._secret = secrets.token_bytes(32)  # signs the addresses of uploads, which carry no token
-        self._card = lru_cache(maxsize=4096)(self._read_card)
 
     # Who asks
 
@@ -64,7 +69,7 @@ class Hub:
         given = token.strip().encode()
         matches = [name for known, name in self.tokens.items() if hmac.compare_digest(known.encode(), given)]
         if not matches:
-            raise HTTPException(401, "This hub does not know the token that was sent.")
+            raise UnknownToken(401, "This hub does not know the token that was sent.")
         return matches[0]
 
     def writer(self, request: Request) -> str:
@@ -87,7 +92,7 @@ class Hub:
     def whoami(self, request: Request) -> Response:
         """``GET /api/whoami-v2``."""
         user = self.writer(request)
-        return JSONResponse({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"type": "token"}})
+        return Answer({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"type": "token"}})
 
     async def create(self, request: Request) -> Response:
         """``POST /api/repos/create``."""
@@ -96,105 +101,93 @@ class Hub:
         if wanted.get("type") not in (None, "model"):
             raise HTTPException(400, "This hub keeps models only.")
         repo_id = self._named(wanted, user)
-        private = wanted.get("visibility") == "private" or wanted.get("private") is True
+        private = visibility(wanted) or False
         url = f"{request.base_url}{repo_id}"
         try:
             await run_in_threadpool(self.store.create, repo_id, private, user)
         except Taken as error:
             return refusal(409, str(error), {}, url=url)
-        return JSONResponse({"url": url, "name": repo_id})
+        return Answer({"url": url, "name": repo_id})
 
     async def delete(self, request: Request) -> Response:
         """``DELETE /api/repos/delete``."""
         user = self.writer(request)
         repo_id = self._named(await body_json(request), user)
         await run_in_threadpool(self.store.delete, repo_id)
-        return JSONResponse({})
+        return Answer({})
+
+    async def move(self, request: Request) -> Response:
+        """``POST /api/repos/move``."""
+        self.writer(request)
+        wanted = await body_json(request)
+        before, after = field(wanted, "fromRepo", str), field(wanted, "toRepo", str)
+        await run_in_threadpool(self.store.move, before, after)
+        return Answer({})
 
     def _named(self, wanted: dict[str, Any], user: str) -> str:
         return f"{wanted.get('organization') or user}/{field(wanted, 'name', str)}"
 
     async def settings(self, request: Request) -> Response:
-        """``PUT /api/models/{id}/settings``: visibility alone."""
+        """``PUT /api/models/{id}/settings``: visibility alone, and only if it is said."""
         self.writer(request)
         repo_id, wanted = self.readable(request), await body_json(request)
-        private = wanted.get("visibility") == "private" or wanted.get("private") is True
+        private = visibility(wanted)
+        if others := sorted(wanted.keys() - {"visibility", "private"}):
+            raise HTTPException(400, f"This hub has no setting {', '.join(others)[:100]}; nothing was changed.")
+        if private is None:
+            raise HTTPException(400, "This hub has one setting, visibility; nothing was changed.")
         await run_in_threadpool(self.store.set_private, repo_id, private)
-        return JSONResponse({"private": private})
+        return Answer({"private": private})
 
     def models(self, request: Request) -> Response:
         """``GET /api/models``."""
-        query, user = request.query_params, self.user(request)
-        wanted = [tag for value in query.getlist("filter") for tag in value.split(",")]
-        rows = []
-        for repo_id in self.store.repos():
-            if query.get("author", repo_id.split("/")[0]) != repo_id.split("/")[0]:
-                continue
-            if query.get("search", "").lower() not in repo_id.lower():
-                continue
-            try:
-                repo, commit = self.store.snapshot(repo_id, "main")
-            except Missing:  # deleted a moment ago
-                continue
-            if not repo.private or user is not None:
-                row = self.describe(repo, commit)
-                if set(wanted) <= set(row["tags"]) and query.get("pipeline_tag") in (None, row["pipeline_tag"]):
-                    rows.append(row)
-        key = "createdAt" if query.get("sort") == "createdAt" else "lastModified"
-        rows.sort(key=lambda row: (row[key], row["id"]), reverse=True)
+        query = request.query_params
+        full = query.get("full") == "true" or "siblings" in query.getlist("expand")
+        rows = self.visible(request)
+        key = "created" if query.get("sort") == "createdAt" else "modified"
+        rows.sort(key=lambda row: (getattr(row, key), row.repo.id), reverse=True)
         start, limit = _integer(query.get("cursor"), 0), min(_integer(query.get("limit"), PAGE), PAGE)
-        shown = rows[start : start + limit]
-        if query.get("full") != "true" and "siblings" not in query.getlist("expand"):
-            shown = [{key: value for key, value in row.items() if key != "siblings"} for row in shown]
         headers = {}
         if start + limit < len(rows) and limit:
             others = [(key, value) for key, value in query.multi_items() if key != "cursor"]
             url = request.url.replace(query=urlencode([*others, ("cursor", str(start + limit))]))
             headers["Link"] = f'<{url}>; rel="next"'
-        return JSONResponse(shown, headers=headers)
+        shown = []
+        for row in rows[start : start + limit]:
+            files = self.store.snapshot(row.repo.id, row.commit)[1].files if full else {}
+            shown.append(self.described(row, [{"rfilename": path} for path in sorted(files)] if full else None))
+        return Response(f"[{','.join(shown)}]", headers=headers, media_type="application/json")
+
+    def visible(self, request: Request) -> list[Row]:
+        """Rows of the list that the user may see and that pass the filters of the query."""
+        query, user = request.query_params, self.user(request)
+        wanted = {tag for value in query.getlist("filter") for tag in value.split(",")}
+        words, author = query.get("search", "").lower(), query.get("author")
+        return [
+            row
+            for row in self.catalogue.rows()
+            if (not row.repo.private or user is not None)
+            and words in row.repo.id.lower()
+            and author in (None, row.repo.id.split("/")[0])
+            and wanted <= set(row.tags)
+            and query.get("pipeline_tag") in (None, row.pipeline)
+        ]
+
+    def described(self, row: Row, siblings: list[dict[str, Any]] | None) -> str:
+        """What the Hub says about a model, as JSON; the card's part is JSON already."""
+        card = self.catalogue.metadata(row.card) if row.card else "{}"
+        return f'{json.dumps(entry(row, siblings))[:-1]}, "cardData": {card}}}'
 
     def info(self, request: Request) -> Response:
         """``GET /api/models/{id}`` and ``.../revision/{rev}``."""
         repo, commit = self.store.snapshot(self.readable(request), request.path_params.get("revision", "main"))
-        return JSONResponse(self.describe(repo, commit, blobs=request.query_params.get("blobs", "").lower() == "true"))
-
-    def describe(self, repo: Repo, commit: Commit, blobs: bool = False) -> dict[str, Any]:
-        """What the Hub says about a model; tags are derived from the card as it does."""
-        card = self._card(commit.files["README.md"]["sha256"]) if "README.md" in commit.files else Card()
-        metadata = card.metadata
-        tags = _texts(metadata.get("tags"))
-        library = metadata.get("library_name")
-        tags += [library] if isinstance(library, str) else []
-        tags += [f"dataset:{name}" for name in _texts(metadata.get("datasets"))]
-        tags += [f"license:{name}" for name in _texts(metadata.get("license"))]
+        blobs = request.query_params.get("blobs", "").lower() == "true"
         siblings = [
             {"rfilename": path, **({"size": file["size"], **_hashes(file)} if blobs else {})}
             for path, file in sorted(commit.files.items())
         ]
-        return {
-            "_id": repo.id,
-            "id": repo.id,
-            "modelId": repo.id,
-            "author": repo.id.split("/")[0],
-            "sha": commit.id,
-            "private": repo.private,
-            "gated": False,
-            "disabled": False,
-            "downloads": 0,
-            "likes": 0,
-            "createdAt": repo.created,
-            "lastModified": commit.date,
-            "tags": list(dict.fromkeys(tags)),
-            "library_name": library if isinstance(library, str) else None,
-            "pipeline_tag": metadata.get("pipeline_tag") if isinstance(metadata.get("pipeline_tag"), str) else None,
-            "cardData": metadata,
-            "model-index": metadata.get("model-index"),
-            "siblings": siblings,
-        }
-
-    def _read_card(self, sha256: str) -> Card:
-        path = self.store.path({"sha256": sha256})
-        return Card() if path.stat().st_size > MAX_CARD else read_card(path.read_bytes())
+        row = self.catalogue.describe(repo, commit)
+        return Response(self.described(row, siblings), media_type="application/json")
 
     # Revisions
 
@@ -205,7 +198,7 @@ class Hub:
             {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in repo.branches.items()
         ]
         tags = [{"name": name, "ref": f"refs/tags/{name}", "targetCommit": oid} for name, oid in repo.tags.items()]
-        return JSONResponse({"branches": branches, "tags": tags, "converts": []})
+        return Answer({"branches": branches, "tags": tags, "converts": []})
 
     def commits(self, request: Request) -> Response:
         """``GET /api/models/{id}/commits/{rev}``."""
@@ -220,7 +213,7 @@ class Hub:
             }
             for one in history
         ]
-        return JSONResponse(rows)
+        return Answer(rows)
 
     async def point(self, kind: str, request: Request) -> Response:
         """``POST`` and ``DELETE /api/models/{id}/tag/{rev}`` and ``.../branch/{name}``."""
@@ -232,7 +225,7 @@ class Hub:
             revision, name = (name, field(wanted, "tag", str)) if kind == "tag" else ("main", name)
             revision = str(wanted.get("startingPoint") or revision)
         await run_in_threadpool(self.store.point, repo_id, kind, name, revision)
-        return JSONResponse({})
+        return Answer({})
 
     # Files
 
@@ -254,17 +247,19 @@ class Hub:
                 rows[path] = _entry(path, file)
         if within and not rows:
             raise Missing("EntryNotFound", "There is no such folder.")
-        return JSONResponse(list(rows.values()))
+        return Answer(list(rows.values()))
 
     async def paths(self, request: Request) -> Response:
         """``POST /api/models/{id}/paths-info/{rev}``."""
         repo_id = self.readable(request)
         _, commit = await run_in_threadpool(self.store.snapshot, repo_id, request.path_params["revision"])
         if "json" in request.headers.get("content-type", ""):
-            wanted = (await body_json(request)).get("paths") or []
+            wanted = field(await body_json(request), "paths", list)
         else:
             wanted = parse_qs((await body_bytes(request)).decode()).get("paths", [])
-        return JSONResponse([_entry(path, commit.files[path]) for path in _texts(wanted) if path in commit.files])
+        return Answer(
+            [_entry(path, commit.files[path]) for path in wanted if isinstance(path, str) and path in commit.files]
+        )
 
     def resolve(self, request: Request) -> Response:
         """``HEAD`` and ``GET /{id}/resolve/{rev}/{path}``; ranges are Starlette's."""
@@ -278,37 +273,39 @@ class Hub:
         if not file["text"]:
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(file["size"])}
         # One type for everything: what a stranger uploaded must never be a page of this origin.
-        return FileResponse(self.store.path(file), headers=headers, media_type="application/octet-stream")
+        content = self.store.path(file)
+        if not content.is_file():
+            raise Damaged(f"{request.path_params['namespace']}/{request.path_params['name']}: {path} is lost.")
+        return Content(content, headers=headers, media_type="application/octet-stream")
 
     # Uploads
 
     async def validate(self, request: Request) -> Response:
         """``POST /api/validate-yaml``."""
-        card = read_card(str((await body_json(request)).get("content", "")))
+        text = str((await body_json(request)).get("content", ""))
+        card = await run_in_threadpool(read_card, text)
         errors = [{"message": f"README.md: {card.problem}"}] if card.problem else []
-        return JSONResponse({"errors": errors, "warnings": []}, status_code=400 if errors else 200)
+        return Answer({"errors": errors, "warnings": []}, status_code=400 if errors else 200)
 
     async def preupload(self, request: Request) -> Response:
         """``POST /api/models/{id}/preupload/{rev}``: how each file is to be sent, and what is here already."""
         self.writer(request)
         repo_id = self.readable(request)
         wanted = await body_json(request)
-        _, commit = await run_in_threadpool(self.store.snapshot, repo_id, request.path_params["revision"])
+        return Answer({"files": await run_in_threadpool(self._modes, repo_id, request.path_params["revision"], wanted)})
+
+    def _modes(self, repo_id: str, revision: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        _, commit = self.store.snapshot(repo_id, revision)
         answers = []
         for file in field(wanted, "files", list):
             path, size = check_file_name(field(file, "path", str)), field(file, "size", int)
             self._check_size(path, size)
-            known = commit.files.get(path, {})
-            regular = size <= REGULAR
-            answers.append(
-                {
-                    "path": path,
-                    "uploadMode": "regular" if regular else "lfs",
-                    "shouldIgnore": False,
-                    "oid": known.get("sha1" if regular else "sha256"),
-                }
-            )
-        return JSONResponse({"files": answers})
+            known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
+            # A client leaves out what is here; what the disk has spoilt is not, so that an upload mends it.
+            here = known.get("size") == size and self.store.holds(known["sha256"], size)
+            oid = known["sha1" if mode == "regular" else "sha256"] if here else None
+            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        return answers
 
     def _check_size(self, path: str, size: int) -> None:
         if size > self.max_file:
@@ -326,10 +323,10 @@ class Hub:
             oid, size = field(one, "oid", str), field(one, "size", int)
             self._check_size("The file", size)
             answers.append({"oid": oid, "size": size})
-            if not self.store.holds(oid, size):
+            if not await run_in_threadpool(self.store.holds, oid, size):
                 url = f"{request.base_url}lfs/{oid}/{size}/{self._sign(oid, size)}"
                 answers[-1]["actions"] = {"upload": {"href": url}}
-        return JSONResponse({"transfer": "basic", "objects": answers})
+        return Answer({"transfer": "basic", "objects": answers})
 
     def _sign(self, oid: str, size: int) -> str:
         return hmac.new(self._secret, f"{oid} {size}".encode(), "sha256").hexdigest()
@@ -338,12 +335,12 @@ class Hub:
         """``PUT /lfs/...``: one large file, on an address that we gave out."""
         oid, size = request.path_params["oid"], request.path_params["size"]
         if not HASH.fullmatch(oid) or not hmac.compare_digest(self._sign(oid, size), request.path_params["signature"]):
-            await drain(request)
+            await drain(chunks(request))
             raise HTTPException(403, "This address for an upload is not, or no longer, valid.")
-        with tempfile.TemporaryFile(dir=self.store.root) as file:
-            await spool(request, file, size)
-            await run_in_threadpool(self.store.receive, oid, size, file)
-        return JSONResponse({})
+        with self.store.incoming() as incoming:
+            await self._take(request, incoming.write, size)
+            await run_in_threadpool(incoming.keep, oid, size)
+        return Answer({})
 
     async def commit(self, request: Request) -> Response:
         """``POST /api/models/{id}/commit/{rev}``."""
@@ -351,53 +348,38 @@ class Hub:
             user = self.writer(request)
             repo_id = self.readable(request)
         except (HTTPException, Missing):
-            await drain(request)
+            await drain(chunks(request))
             raise
         if request.query_params.get("create_pr") in ("1", "true"):
-            await drain(request)
+            await drain(chunks(request))
             raise HTTPException(400, "This hub has no pull requests; commit to a branch.")
-        with tempfile.TemporaryFile(dir=self.store.root) as file:
-            await spool(request, file, self.max_commit)
-            branch = request.path_params["revision"]
-            oid = await run_in_threadpool(self._commit, repo_id, branch, file, user)
-        return JSONResponse(
-            {
-                "success": True,
-                "commitOid": oid,
-                "commitUrl": f"{request.base_url}{repo_id}/commit/{oid}",
-                "hookOutput": "",
-            }
-        )
+        with CommitReader(self.store, self.max_file) as reader:
+            await self._take(request, reader.feed, self.max_file * 4 // 3 + (512 << 20))
+            oid = await run_in_threadpool(reader.finish, repo_id, request.path_params["revision"], user)
+        url = f"{request.base_url}{repo_id}/commit/{oid}"
+        return Answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
-    def _commit(self, repo_id: str, branch: str, lines: IO[bytes], user: str) -> str:
-        header: dict[str, Any] = {}
-        added: Files = {}
-        deleted: list[str] = []
-        for line in filter(bytes.strip, lines):
-            one = parse(line)
-            key, value = field(one, "key", str), field(one, "value", dict)
-            if key == "header":
-                header = value
-                continue
-            path = check_file_name(field(value, "path", str).rstrip("/"))
-            if key == "file":
-                content = base64.b64decode(field(value, "content", str), validate=True)
-                self._check_size(path, len(content))
-                added[path] = self.store.keep(content)
-            elif key == "lfsFile":
-                added[path] = self.store.announced(field(value, "oid", str), value.get("size"))
-            elif key in ("deletedFile", "deletedFolder"):
-                deleted.append(path + "/" * (key == "deletedFolder"))
-            else:
-                raise ValueError(f"This hub does not know the operation {key[:50]!r}.")
-        parent = header.get("parentCommit")
-        parent = None if parent is None else str(parent)
-        return self.store.commit(repo_id, branch, added, deleted, parent, str(header.get("summary")), user)
+    async def _take(self, request: Request, use: Callable[[bytes], None], limit: int) -> None:
+        """Hand the body on as it arrives; what is refused is read on for a while, so that its sender hears why."""
+        parts, size, pending = chunks(request), 0, bytearray()
+        try:
+            async for chunk in parts:
+                pending += chunk
+                size += len(chunk)
+                if size > limit:
+                    raise HTTPException(413, f"The body of this request is longer than {limit:,} bytes.")
+                if len(pending) >= PIECE:
+                    await run_in_threadpool(use, bytes(pending))
+                    pending.clear()
+            await run_in_threadpool(use, bytes(pending))
+        except (HTTPException, ValueError, OSError):
+            await drain(parts)
+            raise
 
     def no_xet(self, request: Request) -> Response:
         """What clients ask for whose large files would go by another protocol."""
         raise HTTPException(
-            404, f"This hub has no xet. For files above {REGULAR >> 20} MB set HF_HUB_DISABLE_XET=1 and upload again."
+            404, f"This hub has no xet. For files above {INLINE >> 20} MB set HF_HUB_DISABLE_XET=1 and upload again."
         )
 
     def welcome(self, request: Request) -> Response:
@@ -414,6 +396,7 @@ class Hub:
         yield Route("/api/whoami-v2", self.whoami)
         yield Route("/api/repos/create", self.create, methods=["POST"])
         yield Route("/api/repos/delete", self.delete, methods=["DELETE"])
+        yield Route("/api/repos/move", self.move, methods=["POST"])
         yield Route("/api/validate-yaml", self.validate, methods=["POST"])
         yield Route(api, self.models)
         yield Route(one, self.info)
@@ -434,25 +417,41 @@ class Hub:
         yield Route("/{namespace}/{name}/resolve/{revision}/{path:path}", self.resolve)
 
 
-def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, max_commit: int = 512 << 20) -> Starlette:
+def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:
     """The app for a store.
 
     Args:
         store: where the repositories are.
         tokens: name of the user for each token.
         max_file: bytes that a file may have.
-        max_commit: bytes that the body of a commit may have.
+        names: under which the hub is reached, besides numbers and this machine's names.
     """
-    hub = Hub(store, tokens, max_file, max_commit)
+    hub, guessing = Hub(store, tokens, max_file), anyio.Lock()
+
+    async def unknown_token(request: Request, error: Any) -> Response:
+        async with guessing:  # one after the other: 20 in a second, whoever guesses
+            await anyio.sleep(0.05)
+        return refusal(error.status_code, error.detail, {})
+
+    def failed(request: Request, error: Any) -> Response:
+        if error.errno in FULL:
+            return refusal(507, "The disk of this hub is full, and nothing was changed. Free space there.", {})
+        raise error
+
     handlers: dict[Any, Callable[[Request, Any], Response | Awaitable[Response]]] = {
+        UnknownToken: unknown_token,
         HTTPException: lambda request, error: refusal(error.status_code, error.detail, {}),
         Missing: lambda request, error: refusal(404, error.message, {}, code=error.what),
+        Damaged: lambda request, error: refusal(
+            422, f"Damaged on the disk of this hub, and set aside: {error} Whoever runs it can restore the file.", {}
+        ),
         Stale: lambda request, error: refusal(412, str(error), {}),
         Taken: lambda request, error: refusal(409, str(error), {}),
         ClientDisconnect: lambda request, error: refusal(400, "The upload was interrupted.", {}),
         ValueError: lambda request, error: refusal(422, str(error), {}),
+        OSError: failed,
     }
-    return Starlette(routes=list(hub.routes()), exception_handlers=handlers)
+    return Names(Starlette(routes=list(hub.routes()), exception_handlers=handlers), names)
 
 
 def serve(
@@ -461,40 +460,35 @@ def serve(
     port: int = 8000,
     tokens: str | Path | None = None,
     max_file: int = 2 << 30,
+    names: Iterable[str] = (),
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve a folder until interrupted.
 
     Args:
-        folder: where repositories are kept; made if it does not exist.
+        folder: where repositories are kept; made if it does not exist. One that holds something else is refused.
         host: address to listen on; only this machine by default.
         port: 0 takes a free one.
         tokens: file with a line ``USER TOKEN`` for each user; by default ``tokens.txt`` in ``folder``, made with one
             random token.
         max_file: bytes that a file may have.
+        names: under which the hub is reached, besides numbers, ``localhost``, this machine's name and ``host``.
         say: where messages go.
     """
-    import uvicorn
-
     store = Store(folder)
-    path = Path(tokens) if tokens else store.root / "tokens.txt"
-    known = read_tokens(path, make=tokens is None)
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise OSError(
-            f"Cannot listen on {host}:{port} ({os.strerror(error.errno or 0)}). Give another --port or --host."
-        ) from None
-    shown = f"[{host}]" if ":" in host else host
-    say(f"Serving {len(store.repos())} repositories of {store.root} at http://{shown}:{listening.getsockname()[1]}")
-    say(f"Tokens for writing are in {path}. Elsewhere: export HF_ENDPOINT=... HF_TOKEN=...; Ctrl-C stops.")
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        say("Others can reach this address, and tokens travel unencrypted: use it in a trusted network only.")
-    app = hub_app(store, known, max_file)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
-    store.close()
+        path = Path(tokens) if tokens else store.root / "tokens.txt"
+        known = read_tokens(path, make=tokens is None)
+        listening = serving.listen(host, port)
+        say(f"Serving {len(store.repos())} repositories of {store.root} at {serving.address_of(listening, host)}")
+        say(f"Tokens for writing are in {path}. Elsewhere: export HF_ENDPOINT=... HF_TOKEN=...; Ctrl-C stops.")
+        for problem in store.problems:
+            say(f"Damaged, set aside: {problem}")
+        if host not in serving.LOOPBACK:
+            say("Others can reach this address, and tokens travel unencrypted: use it in a trusted network only.")
+        serving.run(hub_app(store, known, max_file, [host, *names]), listening)
+    finally:
+        store.close()
 
 
 def read_tokens(path: Path, make: bool) -> dict[str, str]:
@@ -527,68 +521,12 @@ def read_tokens(path: Path, make: bool) -> dict[str, str]:
     return tokens
 
 
-def refusal(status: int, message: str, headers: dict[str, str], code: str | None = None, **more: str) -> Response:
-    """An error in the headers that the client reads and in the body that people read."""
-    line = " ".join(message.split()).encode("ascii", "replace").decode()[:500]
-    named = {"X-Error-Code": code} if code else {}
-    return JSONResponse({"error": message, **more}, status, headers | named | {"X-Error-Message": line})
-
-
-async def spool(request: Request, file: IO[bytes], limit: int) -> None:
-    """Write the body to ``file`` and rewind it; one above the limit is read to its end, within reason, and refused."""
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            file.write(chunk)
-        elif size > limit + PATIENCE:
-            break
-    if size > limit:
-        raise HTTPException(413, f"The body of this request is longer than {limit:,} bytes.")
-    file.seek(0)
-
-
-async def drain(request: Request) -> None:
-    """Read what the client still sends, so that it stays to hear the answer."""
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > PATIENCE:
-            return
-
-
-async def body_bytes(request: Request) -> bytes:
-    """A short body."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > JSON_LIMIT:
-            raise HTTPException(413, f"The body of this request is longer than {JSON_LIMIT:,} bytes.")
-    return bytes(body)
-
-
-async def body_json(request: Request) -> dict[str, Any]:
-    """A short body that is a JSON object."""
-    value = parse(await body_bytes(request) or b"{}")
-    if not isinstance(value, dict):
-        raise ValueError("The body of this request must be a JSON object.")
-    return value
-
-
-def parse(text: bytes) -> Any:
-    """JSON; all that can be wrong with it is a ValueError."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("The request is nested too deeply.") from None
-
-
-def field(value: Any, key: str, kind: type[T]) -> T:
-    """An entry of a JSON object that must be there and of a type."""
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
-        raise ValueError(f"The request must say {key!r}, as {kind.__name__}.")
-    return found
+def visibility(wanted: dict[str, Any]) -> bool | None:
+    """Whether a request asks for a private repository (True) or a public one; None if it does not say."""
+    private, named = wanted.get("private"), wanted.get("visibility")
+    if named not in (None, "public", "private") or not isinstance(private, bool | None):
+        raise HTTPException(400, "A repository is 'public' or 'private' here; nothing was changed.")
+    return private if named is None else named == "private"
 
 
 def _hashes(file: dict[str, Any]) -> dict[str, Any]:
@@ -609,10 +547,6 @@ def _entry(path: str, file: dict[str, Any]) -> dict[str, Any]:
 
 def _git_hash(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _texts(value: Any) -> list[str]:
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
 
 
 def _integer(text: str | None, default: int) -> int:

@@ -3,24 +3,26 @@
 A commit writes its contents, then itself, then renames the new state of the repository over the old one. A crash at any
 moment therefore leaves the repository as it was before the commit or as it is after it. Names of files in a repository
 are keys of JSON objects and never paths on this disk, so that no name can lead out of the folder.
+
+The folder carries a mark, and one that holds something else is refused: what is swept away here must be ours. What
+cannot be read is named and left where it is, and nothing is swept while something is unreadable.
 """
 
 import hashlib
 import json
-import os
 import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from unknot._files import replacing
+from unknot.hub.bounded import Cache
+from unknot.hub.disk import Incoming, digest, durably, is_part
 
 try:
     import fcntl
@@ -32,6 +34,12 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 HASH = re.compile(r"[0-9a-f]{64}")
 DOTTED = {".gitattributes", ".gitignore", ".eval_results"}
 MAX_FILES = 1000
+MARK = "unknot-hub.json"
+FOLDERS = ("repos", "blobs", "trash", "cards")
+BESIDE = {"lock", "tokens.txt"}
+"""What else may lie in the folder of a hub."""
+CACHED_FILES = 200_000
+"""Entries of commits that are kept in memory, about half a kilobyte each."""
 
 Files = dict[str, dict[str, Any]]
 """Size, sha256, git's sha1 (where known) and whether it is text, by path."""
@@ -51,6 +59,10 @@ class Taken(ValueError):
 
 class Stale(ValueError):
     """The branch has moved on since the writer looked."""
+
+
+class Damaged(Exception):
+    """A file of the store cannot be read; the others can."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +122,9 @@ def check_file_name(path: str) -> str:
         len(path) > 500
         or any(not part or len(part) > 200 or part.strip() != part for part in parts)
         or any(part[0] == "." and part not in DOTTED for part in parts if part)
-        or re.search(r'[\x00-\x1f\x7f\\:*?"<>|]', path)
+        or re.search(r'[\x00-\x1f\x7f-\x9f\\:*?"<>|\ud800-\udfff]', path)
     ):
-        raise ValueError(f"{path[:100]!r} is not a name for a file in a repository.")
+        raise ValueError(f"{path[:100]!a} is not a name for a file in a repository.")
     return path
 
 
@@ -130,14 +142,22 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).resolve()
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._repos, self._blobs, self._trash = (self.root / name for name in ("repos", "blobs", "trash"))
-        for folder in (self._repos, self._blobs, self._trash):
+        self._mark_folder()
+        self._repos, self._blobs, self._trash, self.cards = (self.root / name for name in FOLDERS)
+        for folder in (self._repos, self._blobs, self._trash, self.cards):
             folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)  # private repositories are nobody else's on this machine either
         self._lock = threading.Lock()
         self._claim = self._claim_folder()
-        self._sweep()
-        self._read_commit = lru_cache(maxsize=4096)(self._read_commit_file)
+        self._commits: Cache[tuple[str, str], Commit] = Cache(CACHED_FILES)
+        self.problems: list[str] = []
+        """What could not be read when the store was opened, a line for each file."""
+        self._known: dict[str, Repo] = {}
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let another process serve the folder."""
@@ -146,16 +166,17 @@ class Store:
     # Reading
 
     def repos(self) -> list[str]:
-        """Names of all repositories."""
-        return sorted(f"{path.parent.parent.name}/{path.parent.name}" for path in self._repos.glob("*/*/repo.json"))
+        """Names of all repositories that can be read."""
+        return sorted(self._known)
 
     def repo(self, repo_id: str) -> Repo:
         """State of a repository."""
-        try:
-            text = (self._folder(repo_id) / "repo.json").read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise Missing("RepoNotFound", f"Repository {repo_id[:100]!r} does not exist, or is private.") from None
-        return Repo(id=repo_id, **json.loads(text))
+        if repo_id in self._known:
+            return self._known[repo_id]
+        with suppress(ValueError):
+            if (self._folder(repo_id) / "commits").is_dir():
+                self._read_repo(repo_id)  # says what is wrong with it
+        raise Missing("RepoNotFound", f"Repository {repo_id[:100]!r} does not exist, or is private.")
 
     def snapshot(self, repo_id: str, revision: str) -> tuple[Repo, Commit]:
         """State of a repository and the commit that a branch, a tag or (the first 7 digits of) its name stands for."""
@@ -169,13 +190,16 @@ class Store:
                 raise FileNotFoundError
             return repo, self._read_commit(repo_id, oid)
         except FileNotFoundError:
+            if oid in {*repo.branches.values(), *repo.tags.values()}:
+                raise Damaged(f"{repo_id}: commits/{oid}.json is missing.") from None
             raise Missing("RevisionNotFound", f"{repo_id} has no revision {revision[:100]!r}.") from None
 
     def history(self, repo_id: str, revision: str) -> list[Commit]:
-        """Commits from ``revision`` back to the first."""
+        """Commits from ``revision`` back to the first, or to one that can no longer be read."""
         commits = [self.snapshot(repo_id, revision)[1]]
-        while commits[-1].parent is not None:
-            commits.append(self._read_commit(repo_id, commits[-1].parent))
+        with suppress(Damaged, FileNotFoundError):
+            while commits[-1].parent is not None:
+                commits.append(self._read_commit(repo_id, commits[-1].parent))
         return commits
 
     def path(self, file: dict[str, Any]) -> Path:
@@ -183,34 +207,24 @@ class Store:
         return self._blob(file["sha256"])
 
     def holds(self, sha256: str, size: int) -> bool:
-        """Whether this content is already here."""
+        """Whether this content is already here, and still what it was."""
         path = self._blob(sha256)
-        return path.is_file() and path.stat().st_size == size
+        if not path.is_file() or path.stat().st_size != size:
+            return False
+        with path.open("rb") as file:
+            return digest(file, hashlib.sha256()) == sha256
 
     # Writing
 
     def keep(self, content: bytes) -> dict[str, Any]:
         """Store the content of a file; it belongs to nothing before a commit names it."""
-        sha256 = hashlib.sha256(content).hexdigest()
-        path = self._blob(sha256)
-        if not path.is_file() or path.read_bytes() != content:  # what the disk has spoilt is mended by the way
-            with _durably(path) as file:
-                file.write(content)
-        git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        text = len(content) <= 1 << 20 and b"\0" not in content[:8000]
-        return {"size": len(content), "sha256": sha256, "sha1": git, "text": text}
+        with self.incoming() as incoming:
+            incoming.write(content)
+            return incoming.keep()
 
-    def receive(self, sha256: str, size: int, source: IO[bytes]) -> None:
-        """Store announced content; it is kept only if its size and hash are the announced ones."""
-        digest, found = hashlib.sha256(), 0
-        with _durably(self._blob(sha256)) as file:
-            while chunk := source.read(1 << 20):
-                digest.update(chunk)
-                found += file.write(chunk)
-            if (digest.hexdigest(), found) != (sha256, size):
-                raise ValueError(
-                    f"Announced were {size} bytes of sha256 {sha256}, got {found} of {digest.hexdigest()}."
-                )
+    def incoming(self) -> "Incoming":
+        """A place for content that comes in parts, which is kept only if it is told to."""
+        return Incoming(self._blobs, self._blob)
 
     def announced(self, sha256: str, size: int | None) -> dict[str, Any]:
         """A file whose content was received before."""
@@ -223,7 +237,7 @@ class Store:
         """An empty repository."""
         folder = self._folder(check_repo_id(repo_id))
         with self._lock:
-            if (folder / "repo.json").exists():
+            if repo_id in self._known or (folder / "repo.json").exists():
                 raise Taken(f"Repository {repo_id} exists already.")
             first = self._write_commit(repo_id, None, "Create the repository", author, {})
             repo = Repo(repo_id, private, first.date, {"main": first.id}, {})
@@ -236,8 +250,22 @@ class Store:
             self.repo(repo_id)
             grave = self._trash / secrets.token_hex(8)
             self._folder(repo_id).rename(grave)
-        self._read_commit.cache_clear()
+            del self._known[repo_id]
+            self._commits.clear()
         shutil.rmtree(grave, ignore_errors=True)
+
+    def move(self, repo_id: str, to: str) -> None:
+        """Give a repository another name; its commits keep theirs."""
+        target = self._folder(check_repo_id(to))
+        with self._lock:
+            repo = self.repo(repo_id)
+            if to in self._known or target.exists():
+                raise Taken(f"Repository {to} exists already.")
+            target.parent.mkdir(exist_ok=True)
+            self._folder(repo_id).rename(target)
+            del self._known[repo_id]
+            self._known[to] = replace(repo, id=to)
+            self._commits.clear()
 
     def commit(
         self,
@@ -314,9 +342,33 @@ class Store:
             raise ValueError(f"{sha256[:100]!r} is not a sha256.")
         return self._blobs / sha256[:2] / sha256
 
+    def _read_repo(self, repo_id: str) -> Repo:
+        path = self._folder(repo_id) / "repo.json"
+        try:
+            state = json.loads(path.read_bytes())
+            repo = Repo(repo_id, bool(state["private"]), str(state["created"]), state["branches"], state["tags"])
+            oids = {*repo.branches.values(), *repo.tags.values()}
+            if "main" not in repo.branches or not all(COMMIT.fullmatch(oid) for oid in oids):
+                raise ValueError("no branch main, or names of commits that are none")
+            return repo
+        except Exception as error:  # whatever a damaged disk may hold
+            raise Damaged(f"{repo_id}: repo.json cannot be read ({_reason(error)}).") from None
+
+    def _read_commit(self, repo_id: str, oid: str) -> Commit:
+        return self._commits.get((repo_id, oid), lambda: self._read_commit_file(repo_id, oid), _weight)
+
     def _read_commit_file(self, repo_id: str, oid: str) -> Commit:
-        text = (self._folder(repo_id) / "commits" / f"{oid}.json").read_text(encoding="utf-8")
-        return Commit(id=oid, **json.loads(text))
+        path = self._folder(repo_id) / "commits" / f"{oid}.json"
+        try:
+            told = json.loads(path.read_bytes())
+            for file in told["files"].values():
+                if not HASH.fullmatch(file["sha256"]) or not isinstance(file["size"], int):
+                    raise ValueError("no hash or no size of a file")
+            return Commit(oid, told["parent"], told["summary"], told["author"], told["date"], told["files"])
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise Damaged(f"{repo_id}: commits/{oid}.json cannot be read ({_reason(error)}).") from None
 
     def _write_commit(self, repo_id: str, parent: str | None, summary: str, author: str, files: Files) -> Commit:
         date = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -324,14 +376,37 @@ class Store:
         text = json.dumps(content, indent=1)
         # Salted with the repository's name: the first commits of two repositories may share a millisecond.
         oid = hashlib.sha1(f"{repo_id}\n{text}".encode()).hexdigest()
-        with _durably(self._folder(repo_id) / "commits" / f"{oid}.json") as file:
+        with durably(self._folder(repo_id) / "commits" / f"{oid}.json") as file:
             file.write(text.encode())
         return Commit(id=oid, **content)  # type: ignore[arg-type]
 
     def _write_repo(self, repo: Repo) -> None:
         state = {key: getattr(repo, key) for key in ("private", "created", "branches", "tags")}
-        with _durably(self._folder(repo.id) / "repo.json") as file:
+        with durably(self._folder(repo.id) / "repo.json") as file:
             file.write(json.dumps(state, indent=1).encode())
+        self._known[repo.id] = repo
+
+    def _mark_folder(self) -> None:
+        """Make the folder ours; one that holds something else is somebody else's and stays as it is."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in self.root.iterdir()}
+        if MARK in names:
+            return
+        if names - BESIDE and not self._is_of_an_earlier_version(names):
+            some = ", ".join(sorted(names - BESIDE)[:3])
+            raise FileExistsError(
+                f"{self.root} is not the folder of a hub, and not empty (it holds {some}). Give a new or empty folder."
+            )
+        with durably(self.root / MARK) as file:
+            file.write(b'{"unknot hub": 1}\n')
+
+    def _is_of_an_earlier_version(self, names: set[str]) -> bool:
+        """Whether there is a hub from before the mark: its folders, and in them what it writes and nothing else."""
+        if not {"repos", "blobs", "lock"} <= names <= {"repos", "blobs", "trash"} | BESIDE:
+            return False
+        blobs = all(HASH.fullmatch(path.name) or is_part(path) for path in self.root.glob("blobs/*/*"))
+        repos = all(path.name in ("repo.json", "commits") for path in self.root.glob("repos/*/*/*"))
+        return blobs and repos and not any(self.root.glob("trash/*"))
 
     def _claim_folder(self) -> IO[str]:
         """Keep a second server away from the folder, for as long as this process lives."""
@@ -344,32 +419,43 @@ class Store:
                 raise OSError(f"{self.root} is served by another process. Stop it, or give another folder.") from None
         return file
 
-    def _sweep(self) -> None:
-        """Remove what interrupted writers and deleted repositories left behind."""
-        shutil.rmtree(self._trash)
-        self._trash.mkdir()
-        for part in [*self._repos.rglob(".*.part"), *self._blobs.rglob(".*.part")]:
-            part.unlink()
+    def _open(self) -> None:
+        """Read the state of every repository, and sweep what interrupted writers and deleted ones left behind."""
         used: set[str] = set()
-        for path in self._repos.glob("*/*/commits/*.json"):
-            if not (path.parent.parent / "repo.json").exists():
-                continue
-            used.update(file["sha256"] for file in json.loads(path.read_text(encoding="utf-8"))["files"].values())
-        for path in self._blobs.glob("*/*"):
-            if path.name not in used:
+        for folder in sorted(path for path in self._repos.glob("*/*") if path.is_dir()):
+            repo_id, held = f"{folder.parent.name}/{folder.name}", 0
+            for path in folder.glob("commits/*.json"):
+                try:
+                    commit = self._read_commit_file(repo_id, path.stem)
+                except (Damaged, ValueError) as error:
+                    self.problems.append(str(error))
+                    continue
+                used.update(file["sha256"] for file in commit.files.values())
+                held += len(commit.files)
+            if (folder / "repo.json").exists() or held:  # else its creation was interrupted
+                try:
+                    self._known[repo_id] = self._read_repo(repo_id)
+                except (Damaged, ValueError) as error:
+                    self.problems.append(str(error))
+        self._sweep(used)
+
+    def _sweep(self, used: set[str]) -> None:
+        for grave in self._trash.iterdir():
+            if re.fullmatch(r"[0-9a-f]{16}", grave.name):
+                shutil.rmtree(grave, ignore_errors=True)
+        for path in [*self._repos.rglob(".*.part"), *self._blobs.rglob(".*.part"), *self.root.glob(".*.part")]:
+            if is_part(path):
+                path.unlink()
+        if self.problems:  # what cannot be read may name any of them
+            return
+        for path in [*self._blobs.glob("*/*"), *self.cards.glob("*/*")]:
+            if HASH.fullmatch(path.name) and path.name not in used:
                 path.unlink()
 
 
-@contextmanager
-def _durably(path: Path) -> Iterator[IO[bytes]]:
-    """Like ``replacing``, and on the disk before it returns."""
-    with replacing(path) as beside, beside.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def _weight(commit: Commit) -> int:
+    return 10 + len(commit.files)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:100]}"

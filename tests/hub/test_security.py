@@ -284,7 +284,7 @@ def test_names_of_files_stay_inside(here, name, path):
     ],
 )
 def test_paths_lead_nowhere_else(here, path):
-    answer = raw(here, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = raw(here, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     assert answer.split()[1] in (b"404", b"405", b"400")
     assert here.token.encode() not in answer
     assert str(here.folder).encode() not in answer
@@ -305,7 +305,9 @@ def test_writing_needs_a_token_of_this_hub(here, files, name, token, model, monk
         ("POST", f"/{name}.git/info/lfs/objects/batch"),
     ]:
         header = f"Authorization: Bearer {token}\r\n" if token is not None else ""
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+        )
         assert raw(here, head.encode()).split()[1] == b"401", path
     assert here.api.model_info(name).sha == before
     if token:

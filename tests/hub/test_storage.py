@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 from huggingface_hub.errors import HfHubHTTPError
@@ -392,25 +392,39 @@ def test_tokens_of_several_users(serve, tmp_path):
     assert json.loads((hub.folder / "repos/ann/mine/repo.json").read_text())["private"] is False
 
 
-LARGE = """
-import sys
-from huggingface_hub import HfApi
-HfApi(endpoint=sys.argv[1], token=sys.argv[2]).upload_file(
-    repo_id=sys.argv[3], path_or_fileobj=sys.argv[4], path_in_repo="big.safetensors"
-)
-"""
-
-
-@pytest.mark.slow
-def test_files_too_large_for_a_commit_go_by_lfs(here, name, tmp_path):
-    """Above 64 MB the client must not use xet, which it would insist on; the message says so."""
+def test_large_files_with_the_client_as_it_comes(here, name, tmp_path):
+    """With xet, which this hub does not have, the client knows one other way: inside the commit."""
     here.api.create_repo(name)
     big = tmp_path / "big"
     big.write_bytes(random.Random(0).randbytes(70_000_000))
+    here.api.upload_file(repo_id=name, path_or_fileobj=big, path_in_repo="big.safetensors")
+    path = Path(here.api.hf_hub_download(name, "big.safetensors", cache_dir=tmp_path / "cache"))
+    assert path.read_bytes() == big.read_bytes()
+
+
+def test_very_large_files_go_beside_the_commit(here, name, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    here.api.create_repo(name)
+    content = random.Random(0).randbytes(100_000)
+    oid = hashlib.sha256(content).hexdigest()
+    asked = {"operation": "upload", "objects": [{"oid": oid, "size": len(content)}]}
+    answer = here.post(f"/{name}.git/info/lfs/objects/batch", json.dumps(asked).encode()).json()
+    address = answer["objects"][0]["actions"]["upload"]["href"]
+    assert get_session().put(address, content=content[:-1] + b"?").status_code == 422
+    assert get_session().put(address + "0", content=content).status_code == 403
+    assert get_session().put(address, content=content).status_code == 200
+    line = {"key": "lfsFile", "value": {"path": "big.bin", "algo": "sha256", "oid": oid, "size": len(content)}}
+    assert here.post(f"/api/models/{name}/commit/main", json.dumps(line).encode()).status_code == 200
+    assert Path(here.api.hf_hub_download(name, "big.bin")).read_bytes() == content
+    answer = here.post(f"/{name}.git/info/lfs/objects/batch", json.dumps(asked).encode()).json()
+    assert "actions" not in answer["objects"][0]
+
+
+def test_files_too_large_for_a_commit_are_told_the_way(here, name, tmp_path, monkeypatch):
+    here.api.create_repo(name)
+    big = tmp_path / "big"
+    with big.open("wb") as file:
+        file.truncate((1 << 30) + 1)
     upload = partial(here.api.upload_file, repo_id=name, path_or_fileobj=big, path_in_repo="big.safetensors")
     with pytest.raises(ValueError, match="takes files of this size without xet: set HF_HUB_DISABLE_XET=1"):
         client.ask(here.url, name, upload, deadline=None)
-    words = [sys.executable, "-c", LARGE, here.url, here.token, name, str(big)]
-    subprocess.run(words, check=True, env=os.environ | {"HF_HUB_DISABLE_XET": "1"})
-    path = Path(here.api.hf_hub_download(name, "big.safetensors", cache_dir=tmp_path / "cache"))
-    assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(big.read_bytes()).digest()

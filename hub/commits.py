@@ -1,0 +1,135 @@
+"""The body of a commit, read as it arrives: one JSON object per line, the content of a file inside as base64.
+
+A file of a gigabyte is one line of such a body. Its content is decoded on the way and goes to the disk; no more than a
+few megabytes of it are ever in memory.
+"""
+
+import base64
+import binascii
+import re
+from contextlib import ExitStack
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from unknot.hub.disk import Incoming
+from unknot.hub.serving import field, parse
+from unknot.hub.storage import Files, Store, check_file_name
+
+SHORT = 1 << 20
+"""Bytes of a line that are read as a whole."""
+BEGIN = re.compile(rb'"content"\s*:\s*"')
+
+
+class CommitReader:
+    """Reads the body of a commit; contents are stored and belong to nothing before :meth:`finish` makes the commit.
+
+    Args:
+        store: where contents go.
+        max_file: bytes that a file may have.
+    """
+
+    def __init__(self, store: Store, max_file: int) -> None:
+        self.store, self.max_file = store, max_file
+        self.header: dict[str, Any] = {}
+        self.added: Files = {}
+        self.deleted: list[str] = []
+        self._pending = bytearray()
+        self._begin = b""
+        self._incoming: Incoming | None = None
+        self._kept: dict[str, Any] | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "CommitReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def feed(self, data: bytes) -> None:
+        """The next part of the body."""
+        self._pending += data
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        """Use what is pending; False if more is needed."""
+        if self._incoming is not None:
+            return self._decode(self._incoming)
+        end = self._pending.find(b"\n")
+        if end >= 0:
+            line = bytes(self._pending[:end])
+            del self._pending[: end + 1]
+            self._line(line)
+            return True
+        if self._kept is None and len(self._pending) > SHORT:
+            found = BEGIN.search(self._pending, 0, 8192)
+            if not found:
+                raise ValueError("A line of this commit is long, and does not begin with the content of a file.")
+            self._begin = bytes(self._pending[: found.end()])
+            del self._pending[: found.end()]
+            self._incoming = self._stack.enter_context(self.store.incoming())
+            return True
+        if len(self._pending) > SHORT:
+            raise ValueError("A line of this commit does not end.")
+        return False
+
+    def _decode(self, incoming: Incoming) -> bool:
+        end = self._pending.find(b'"')
+        usable = end if end >= 0 else len(self._pending) // 4 * 4
+        if usable:
+            incoming.write(_decoded(bytes(self._pending[:usable])))
+            self._check_size(incoming.size)
+            del self._pending[:usable]
+        if end < 0:
+            return False
+        self._kept, self._incoming = incoming.keep(), None
+        return True
+
+    def _line(self, line: bytes) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            line = self._begin + line
+        if not line.strip():
+            return
+        one = parse(line)
+        key, value = field(one, "key", str), field(one, "value", dict)
+        if key == "header":
+            self.header = value
+            return
+        path = check_file_name(field(value, "path", str).rstrip("/"))
+        if key == "file":
+            if value.get("encoding", "base64") != "base64":
+                raise ValueError(f"{path}: contents are sent as base64.")
+            self.added[path] = kept or self._keep(field(value, "content", str))
+        elif key == "lfsFile":
+            self.added[path] = self.store.announced(field(value, "oid", str), value.get("size"))
+        elif key in ("deletedFile", "deletedFolder"):
+            self.deleted.append(path + "/" * (key == "deletedFolder"))
+        else:
+            raise ValueError(f"This hub does not know the operation {key[:50]!r}.")
+
+    def _keep(self, text: str) -> dict[str, Any]:
+        content = _decoded(text.encode("ascii", "replace"))
+        self._check_size(len(content))
+        return self.store.keep(content)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.max_file:
+            raise HTTPException(413, f"A file has more than {self.max_file:,} bytes, which is what this hub takes.")
+
+    def finish(self, repo_id: str, branch: str, user: str) -> str:
+        """Make the commit and give its name."""
+        self.feed(b"\n")
+        if self._incoming is not None:
+            raise ValueError("The body of this commit ends within a file.")
+        parent, summary = self.header.get("parentCommit"), str(self.header.get("summary"))
+        parent = None if parent is None else str(parent)
+        return self.store.commit(repo_id, branch, self.added, self.deleted, parent, summary, user)
+
+
+def _decoded(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"The content of a file is not base64 ({error}).") from None

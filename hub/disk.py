@@ -1,0 +1,112 @@
+"""Writing so that a crash leaves the old file or the new one, on the disk, and readable by nobody else."""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from unknot._files import replacing
+
+MAX_TEXT = 1 << 20
+
+
+class Incoming:
+    """Content that comes in parts; written beside, hashed on the way, and given its place by :meth:`keep`."""
+
+    def __init__(self, folder: Path, place: Callable[[str], Path]) -> None:
+        self._place = place
+        self._path = folder / f".incoming.{secrets.token_hex(16)}.part"
+        self._file = open(self._path, "w+b", opener=_private)  # noqa: SIM115
+        self._sha256, self._size, self._text = hashlib.sha256(), 0, True
+
+    def __enter__(self) -> "Incoming":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def write(self, data: bytes) -> None:
+        """The next part."""
+        if self._size < 8000 and b"\0" in data[: 8000 - self._size]:
+            self._text = False
+        self._sha256.update(data)
+        self._size += len(data)
+        self._file.write(data)
+
+    def keep(self, sha256: str | None = None, size: int | None = None) -> dict[str, Any]:
+        """Put it in its place, if its hash and size are the announced ones, and describe it.
+
+        What the disk has spoilt is mended by the way: content that is there already is compared, not believed.
+        """
+        found = self._sha256.hexdigest()
+        if (sha256, size) not in ((None, None), (found, self._size)):
+            raise ValueError(f"Announced were {size} bytes of sha256 {sha256}, got {self._size} of {found}.")
+        self._file.flush()
+        self._file.seek(0)
+        git = digest(self._file, hashlib.sha1(b"blob %d\0" % self._size))
+        path = self._place(found)
+        if not path.is_file() or not same_content(self._file, path):
+            os.fsync(self._file.fileno())
+            path.parent.mkdir(exist_ok=True)
+            os.replace(self._path, path)
+            sync_folder(path.parent)
+        text = self._text and self._size <= MAX_TEXT
+        return {"size": self._size, "sha256": found, "sha1": git, "text": text}
+
+
+def is_part(path: Path) -> bool:
+    """Whether this is what an interrupted writer left behind."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{32}\.part", path.name) is not None
+
+
+def digest(file: IO[bytes], algorithm: Any) -> str:
+    """Hash of what a file holds from here on."""
+    while chunk := file.read(1 << 20):
+        algorithm.update(chunk)
+    return str(algorithm.hexdigest())
+
+
+def same_content(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file and another hold the same."""
+    file.seek(0)
+    with path.open("rb") as other:
+        while True:
+            ours, theirs = file.read(1 << 20), other.read(1 << 20)
+            if ours != theirs:
+                return False
+            if not ours:
+                return True
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def sync_folder(path: Path) -> None:
+    """Let a rename in the folder outlive a loss of power."""
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def durably(path: Path) -> Iterator[IO[bytes]]:
+    """Like ``replacing``, for nobody else to read, and on the disk before it returns."""
+    with replacing(path) as beside, open(beside, "wb", opener=_private) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)

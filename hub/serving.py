@@ -1,0 +1,255 @@
+"""What both of our servers share: a socket, limits on patience and connections, names, and bodies of requests."""
+
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import signal
+import socket
+from asyncio import TimerHandle
+from collections.abc import AsyncIterator, Iterable
+from types import FrameType
+from typing import Any, ClassVar, TypeVar
+
+import anyio
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+JSON_LIMIT = 4 << 20
+PATIENCE = 256 << 20  # bytes of a refused upload that are still read, so that its sender hears why
+HEADERS = 15.0
+"""Seconds that a request has for its headers."""
+STALL = 30.0
+"""Seconds after which a body that does not go on is given up; four times as many for an answer nobody takes."""
+GRACE = 5.0
+"""Seconds that requests have to end once the server was told to stop."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+T = TypeVar("T")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on an address; without Nagle's delay, which costs every small answer 40 ms."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio looks at the protocol
+    try:
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(1024)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        reason = os.strerror(getattr(error, "errno", 0) or 0) if isinstance(error, OSError) else str(error)
+        raise OSError(f"Cannot listen on {host}:{port} ({reason}). Give another --port or --host.") from None
+    return listening
+
+
+def address_of(listening: socket.socket, host: str) -> str:
+    """How a browser reaches it."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listening.getsockname()[1]}"
+
+
+def run(app: ASGIApp, listening: socket.socket) -> None:
+    """Serve until interrupted; a second signal does not wait."""
+    with contextlib.suppress(KeyboardInterrupt):
+        make_server(app).run(sockets=[listening])
+
+
+def make_server(app: ASGIApp, log_level: str = "warning") -> uvicorn.Server:
+    """A server with our limits."""
+    return _Server(
+        uvicorn.Config(
+            app,
+            http=_Protocol,
+            log_level=log_level,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=max(64, _descriptors() // 2),
+            timeout_graceful_shutdown=GRACE,  # type: ignore[arg-type]
+        )
+    )
+
+
+class _Server(uvicorn.Server):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            sig = signal.SIGINT  # whatever comes second means now
+        super().handle_exit(sig, frame)
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Lets go of connections that do not come to the point: by the clock, and the oldest when there are many."""
+
+    waiting: ClassVar[dict["_Protocol", TimerHandle]] = {}
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        if self not in self.waiting and (before is None or before.response_complete):
+            self._wait()
+        super().data_received(data)
+        if self.cycle is not before:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self.waiting[self] = self.loop.call_later(HEADERS, self._give_up)
+        if len(self.waiting) > max(64, _descriptors() // 4):
+            next(iter(self.waiting))._give_up()
+
+    def _stop_waiting(self) -> None:
+        if self in self.waiting:
+            self.waiting.pop(self).cancel()
+
+    def _give_up(self) -> None:
+        self._stop_waiting()
+        self.transport.abort()
+
+
+def _descriptors() -> int:
+    """Files and sockets that this process may have open."""
+    try:
+        import resource
+
+        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 16_384)
+    except (ImportError, ValueError):
+        return 1024
+
+
+class Names:
+    """Lets in only who asks for a name of this machine, and lets go of who does not take the answer.
+
+    A stranger's site can lead its own name to this machine, and a browser then sends requests here under that name.
+    Numbers are no names, so they are always fine.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self.app = app
+        self.names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            return
+
+        async def send_in_time(message: Message) -> None:
+            with anyio.fail_after(4 * STALL):
+                await send(message)
+
+        problem = self.problem(Request(scope))
+        answer = refusal(403, problem, {}) if problem else self.app
+        with contextlib.suppress(TimeoutError):
+            await answer(scope, receive, send_in_time)
+
+    def problem(self, request: Request) -> str | None:
+        """Why a request is refused, if it is."""
+        host = request.headers.get("host", "")
+        if not is_ours(host, self.names):
+            return (
+                f"This server is not called {host[:100]!r}. Use the address that it printed, or serve it with --name."
+            )
+        return None
+
+
+def is_ours(host: str, names: set[str]) -> bool:
+    """Whether a Host header is a number or one of the names.
+
+    >>> is_ours("127.0.0.1:8000", set()), is_ours("[::1]", set()), is_ours("evil.example:8000", {"localhost"})
+    (True, True, False)
+    """
+    name = re.sub(r":[0-9]+$", "", host).lower()
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        return True
+    return name in names
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII, so that nothing that a stranger wrote can keep it from being sent."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+class Content(FileResponse):
+    """A file in large pieces: each one is a journey to a thread and back."""
+
+    chunk_size = 1 << 20
+
+
+def refusal(status: int, message: str, headers: dict[str, str], code: str | None = None, **more: str) -> Response:
+    """An error in the headers that the client reads and in the body that people read."""
+    line = " ".join(message.split()).encode("ascii", "replace").decode()[:500]
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    named = {"X-Error-Code": code} if code else {}
+    return Answer({"error": message, **more}, status, headers | named | {"X-Error-Message": line})
+
+
+async def chunks(request: Request) -> AsyncIterator[bytes]:
+    """The body in parts; one that stalls is given up."""
+    stream = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(STALL):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise HTTPException(408, f"The body of this request did not go on for {STALL:g} seconds.") from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+async def drain(parts: AsyncIterator[bytes]) -> None:
+    """Read what the client still sends, so that it stays to hear the answer."""
+    size = 0
+    async for chunk in parts:
+        size += len(chunk)
+        if size > PATIENCE:
+            return
+
+
+async def body_bytes(request: Request, limit: int = JSON_LIMIT) -> bytes:
+    """A short body."""
+    body = bytearray()
+    async for chunk in chunks(request):
+        body += chunk
+        if len(body) > limit:
+            raise HTTPException(413, f"The body of this request is longer than {limit:,} bytes.")
+    return bytes(body)
+
+
+async def body_json(request: Request) -> dict[str, Any]:
+    """A short body that is a JSON object."""
+    value = parse(await body_bytes(request) or b"{}")
+    if not isinstance(value, dict):
+        raise ValueError("The body of this request must be a JSON object.")
+    return value
+
+
+def parse(text: bytes) -> Any:
+    """JSON; all that can be wrong with it is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("The request is nested too deeply.") from None
+
+
+def field(value: Any, key: str, kind: type[T]) -> T:
+    """An entry of a JSON object that must be there and of a type."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, kind):
+        raise ValueError(f"The request must say {key!r}, as {kind.__name__}.")
+    return found
