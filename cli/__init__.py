@@ -14,7 +14,7 @@ from unknot.cli.parsing import examples
 
 COMMANDS = {
     **dict.fromkeys(("fit", "validate", "test", "predict"), "run"),
-    **{name: name for name in ("evaluate", "data", "hub", "browse", "slots", "demo")},
+    **{name: name for name in ("evaluate", "data", "hub", "browse", "slots", "study", "demo")},
 }
 """The module of each command."""
 

@@ -14,7 +14,8 @@ from unknot import configs
 from unknot.datamodules import FactorSpace, GroundTruthDataset
 from unknot.zoo.pretrained import arguments_of
 
-STUDIES = ["semi_supervised", "unsupervised", "weakly_supervised"]
+STUDIES = ["semi_supervised", "unsupervised", "unsupervised_selection", "weakly_supervised"]
+SMALL = ["dsprites32", "rooms32", "s2_32", "weak32"]
 TABLE = {  # of the thesis, "Model's hyperparameters"
     "BetaVAE": ("beta", [1, 2, 4, 6, 8, 16]),
     "AnnealedVAE": ("c_max", [5, 10, 25, 50, 75, 100]),
@@ -27,7 +28,7 @@ TABLE = {  # of the thesis, "Model's hyperparameters"
 
 class Blank(GroundTruthDataset):
     name = "blank"
-    factor_space = FactorSpace(("a", "b", "c"), (3, 4, 5))
+    factor_space = FactorSpace(tuple("abcdefg"), (3, 4, 5, 2, 2, 2, 2))
     image_shape = (1, 64, 64)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -54,7 +55,10 @@ def data_options(study: dict[str, Any], entry: dict[str, Any]) -> dict[str, list
 def runs(study: dict[str, Any], entry: dict[str, Any]) -> int:
     """How many runs an entry of a sweep takes: all values of all options, on all data sets, with all seeds."""
     options = entry["options"] | data_options(study, entry)
-    return len(study["datasets"]) * study["seeds"] * math.prod(map(len, options.values()))
+    return study["seeds"] * sum(
+        math.prod(len(values[dataset] if isinstance(values, dict) else values) for values in options.values())
+        for dataset in study["datasets"]
+    )
 
 
 ENTRIES = [(study, number) for study in STUDIES for number, _ in enumerate(configs.sweep(study)["sweeps"])]
@@ -66,14 +70,14 @@ def comment(study: str) -> str:
     return " ".join(line.removeprefix("#").strip() for line in itertools.takewhile(lambda x: x.startswith("#"), lines))
 
 
-def test_the_three_studies_are_shipped() -> None:
-    assert configs.sweep_names() == STUDIES
+def test_the_studies_are_shipped() -> None:
+    assert configs.sweep_names() == sorted(STUDIES + SMALL)
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_sweeps_are_readable(study: str) -> None:
     sweep = configs.sweep(study)
-    assert {"datasets", "seeds", "sweeps"} <= sweep.keys() <= {"datasets", "seeds", "data", "sweeps"}
+    assert {"description", "datasets", "seeds", "sweeps", "scores"} <= sweep.keys()
     assert sweep["seeds"] >= 1
     assert len(set(sweep["datasets"])) == len(sweep["datasets"]) > 1
     assert "dsprites" in sweep["datasets"]
@@ -93,7 +97,8 @@ def test_every_option_and_value_is_accepted(study: str, number: int) -> None:
     data_arguments = config["data"]["init_args"] | {"dataset": Blank()}
     options = entry["options"] | data_options(sweep, entry)
     assert options
-    for option, values in options.items():
+    for option, of in options.items():
+        values = sorted({value for part in of.values() for value in part}, key=str) if isinstance(of, dict) else of
         assert len({*values}) == len(values) > 0
         part, _, name = option.partition(".")
         if part == "model":
@@ -132,7 +137,9 @@ def test_the_unsupervised_study_has_12600_runs() -> None:
     sweep = configs.sweep("unsupervised")
     models = [math.prod(map(len, entry["options"].values())) for entry in sweep["sweeps"]]
     assert models == [6] * 6  # 36
-    assert (len(sweep["datasets"]), sweep["seeds"]) == (7, 50)
+    assert (len(sweep["datasets"]), sweep["seeds"]) == (8, 50)
+    assert sum(runs(sweep, entry) for entry in sweep["sweeps"]) == 14_400  # with MPI3D
+    sweep["datasets"].remove("mpi3d_real")
     assert sum(runs(sweep, entry) for entry in sweep["sweeps"]) == 12_600
     assert "36 models and 50 seeds on each of seven data sets: 12,600 runs" in comment("unsupervised")
 
@@ -174,7 +181,10 @@ def test_the_weakly_supervised_study_has_four_methods_six_strengths_and_ten_seed
     assert strengths == {"GVAE": beta, "MLVAE": beta, "AdaGVAE": beta, "AdaMLVAE": beta}
     assert sweep["seeds"] == 10
     assert len(sweep["datasets"]) == 5
-    assert set(sweep["data"]["data.k"]) >= {1, "rnd"}
+    for dataset, values in sweep["data"]["data.k"].items():
+        most = unknot.datamodules.DATASETS[dataset]().factor_space.num_factors - 1
+        assert values == [*range(1, most + 1), "rnd"]
+    assert sum(runs(sweep, entry) for entry in sweep["sweeps"]) == 6_000  # as the thesis counts
     assert "four methods, six regularisation strengths and ten seeds" in comment("weakly_supervised")
     for entry in sweep["sweeps"]:
         told = read(entry["config"])["data"]["init_args"].get("group_label", False)

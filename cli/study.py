@@ -1,0 +1,198 @@
+"""``unknot study list | show | run | status | table | retry``."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unknot.cli.parsing import Commands, command
+
+if TYPE_CHECKING:
+    from unknot.studies import Executor, Summary
+    from unknot.studies.folders import Plan
+
+
+def add_to(commands: Commands) -> None:
+    """The options of ``unknot study``."""
+    parser = command(
+        commands,
+        "study",
+        "train and score all models of a study",
+        "unknot study list",
+        "unknot study run dsprites32",
+        "unknot study status runs/dsprites32",
+        "unknot study table runs/dsprites32",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    command(actions, "list", "the shipped studies", "unknot study list")
+    show = command(actions, "show", "what a study trains, and what it takes", "unknot study show dsprites32")
+    show.add_argument("study", help="a shipped study, or a YAML file")
+    run = command(
+        actions,
+        "run",
+        "do what is not done yet",
+        "unknot study run dsprites32",
+        "unknot study run my_study.yaml --folder /scratch/my_study --jobs 8",
+        "unknot study run unsupervised --gpus 4 --gpus-per-job 0.25",
+        "unknot study run unsupervised --shard $SLURM_ARRAY_TASK_ID/64      # in a Slurm array 1-64",
+        "unknot study run unsupervised --ray auto                           # on a running Ray cluster",
+    )
+    run.add_argument("study", help="a shipped study, a YAML file, or the folder of a study to go on with")
+    run.add_argument("--folder", metavar="DIR", help="where its files go (default: runs/NAME)")
+    retry = command(actions, "retry", "try failed jobs again, and go on", "unknot study retry runs/dsprites32 --jobs 1")
+    retry.add_argument("folder", help="of a study")
+    for action in (run, retry):
+        _where(action)
+    status = command(actions, "status", "how far a study is, and what failed", "unknot study status runs/dsprites32")
+    status.add_argument("folder", help="of a study")
+    status.add_argument("--failed", action="store_true", help="all failed jobs with their tracebacks")
+    table = command(
+        actions,
+        "table",
+        "write the results as CSV and Parquet",
+        "unknot study table runs/dsprites32",
+        "unknot study table runs/dsprites32 --out results.csv",
+    )
+    table.add_argument("folder", help="of a study")
+    table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
+    parser.set_defaults(run=study_command)
+
+
+def _where(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--jobs", type=int, metavar="N", help="how many at a time (default: one per core, or GPU share)"
+    )
+    action.add_argument("--threads", type=int, default=1, metavar="N", help="of each job (default: 1)")
+    action.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, the CPU)")
+    action.add_argument(
+        "--gpus-per-job", type=float, default=1.0, metavar="X", help="part of a GPU for each job (default: 1)"
+    )
+    action.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts, from 1")
+    action.add_argument(
+        "--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds between saves (default: 60)"
+    )
+    action.add_argument("--keep-checkpoints", action="store_true", help="keep the last state of finished jobs")
+
+
+def study_command(arguments: argparse.Namespace) -> int:
+    """Run one of the actions."""
+    return {"list": _list, "show": _show, "run": _run, "retry": _run, "status": _status, "table": _table}[
+        arguments.action
+    ](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from unknot import configs
+    from unknot.studies.study import Study
+
+    for name in configs.sweep_names():
+        print(f"{name:<20} {Study.from_file(name).description}")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from unknot.studies.running import disk_use, show_bytes
+    from unknot.studies.study import Study
+
+    study = Study.from_file(arguments.study)
+    jobs = study.jobs()
+    print(f"{study.name}: {study.description}")
+    print(f"jobs      {len(jobs):,} of {sum(job.steps for job in jobs):,} steps in all")
+    for key in ("dataset", "method", "seed"):
+        counts: dict[Any, int] = {}
+        for job in jobs:
+            counts[job.settings[key]] = counts.get(job.settings[key], 0) + 1
+        shown = [f"{value} {count:,}" for value, count in counts.items()]
+        print(f"{key:<9} {', '.join(shown[:12])}{f' and {len(shown) - 12} more' if len(shown) > 12 else ''}")
+    for protocol in study.protocols:
+        samples = (
+            "labels" if protocol.labels else f"{protocol.num_train:,} + {protocol.num_test:,}, seed {protocol.seed}"
+        )
+        print(f"scores    {', '.join(protocol.column(metric) for metric in protocol.metrics)}  ({samples})")
+    print(f"disk      about {show_bytes(disk_use(jobs))} when all are done")
+    print(f"run it    unknot study run {arguments.study}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from unknot.studies.folders import read_plan
+    from unknot.studies.running import clear_errors, prepare, run
+    from unknot.studies.study import Study
+
+    executor = _executor(arguments)
+    plan: Plan
+    if arguments.action == "retry":
+        folder = Path(arguments.folder)
+        plan = read_plan(folder)
+        print(f"{clear_errors(folder, plan)} failed jobs are tried again.", file=sys.stderr)
+    elif Path(arguments.study, "plan.json").is_file():
+        if arguments.folder:
+            raise ValueError(f"{arguments.study} is the folder of a study already: leave out --folder.")
+        folder = Path(arguments.study)
+        plan = read_plan(folder)
+    else:
+        study = Study.from_file(arguments.study)
+        folder = Path(arguments.folder or f"runs/{study.name}")
+        plan = prepare(study, folder)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that takes the machine back says so by this signal
+    try:
+        summary: Summary = run(plan, folder, executor)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if not summary.stopped:
+        print(f"The table: unknot study table {folder}", file=sys.stderr)
+    return 2 if summary.stopped else 1 if summary.failed else 0
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _executor(arguments: argparse.Namespace) -> "Executor":
+    from unknot.studies import Local, Shard
+    from unknot.studies.worker import Settings
+
+    where: dict[str, Any] = {
+        "jobs": arguments.jobs,
+        "threads": arguments.threads,
+        "gpus": arguments.gpus,
+        "gpus_per_job": arguments.gpus_per_job,
+        "settings": Settings(arguments.checkpoint_every, arguments.keep_checkpoints),
+    }
+    if arguments.shard:
+        index, slash, count = arguments.shard.partition("/")
+        if not (slash and index.isdecimal() and count.isdecimal()):
+            raise ValueError(f"--shard {arguments.shard}: expected which part of how many, as in 3/64.")
+        return Shard(int(index), int(count), **where)
+    return Local(**where)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from unknot.studies.folders import read_plan
+    from unknot.studies.results import counts, error_of
+    from unknot.studies.running import describe
+
+    folder = Path(arguments.folder)
+    plan = read_plan(folder)
+    by_state = counts(folder, plan)
+    jobs = {job.name: job for job in plan.jobs}
+    shown = [f"{len(by_state[state]):,} {state}" for state in by_state]
+    print(f"{plan.study.name} in {folder}: {len(jobs):,} jobs, {', '.join(shown)}")
+    failed = by_state.get("failed", [])
+    for name in failed if arguments.failed else failed[:10]:
+        error = error_of(folder, name)
+        print(f"  failed {name} {describe(jobs[name])} ({error.get('count')} times): {error.get('error')}")
+        if arguments.failed:
+            print(error.get("traceback", ""))
+    if len(failed) > 10 and not arguments.failed:
+        print(f"  and {len(failed) - 10:,} more; --failed shows all with their tracebacks")
+    return 0
+
+
+def _table(arguments: argparse.Namespace) -> int:
+    from unknot.studies.results import write_table
+
+    for path in write_table(arguments.folder, arguments.out):
+        print(path)
+    return 0

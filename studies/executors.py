@@ -1,0 +1,162 @@
+"""Where jobs run. An executor is given jobs and yields how each of them ended; all share one kind of process."""
+
+import os
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unknot.studies.folders import Plan
+from unknot.studies.study import Job
+from unknot.studies.worker import Outcome, Settings, Worker
+
+ATTEMPTS = 5
+"""How often the process of a job may end under it in one run."""
+
+
+class Executor(ABC):
+    """A way to run jobs."""
+
+    settings: Settings
+    parallel: int
+    """How many jobs run at a time, as far as known."""
+
+    def select(self, jobs: Sequence[Job]) -> list[Job]:
+        """Which of all jobs of a study are this executor's."""
+        return list(jobs)
+
+    @abstractmethod
+    def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
+        """How each job ended, in the order in which they do, and ``None`` about once a second.
+
+        Closing the iterator stops the jobs: each saves its state.
+        """
+
+
+class Local(Executor):
+    """Jobs on this machine, each in a process of its own.
+
+    Args:
+        jobs: how many at a time; by default as many as cores and threads allow, or as fit on the GPUs.
+        threads: of each job. One is best for small models: threads that wait for one another waste cores.
+        gpus: how many GPUs to use; 0 trains on the CPU.
+        gpus_per_job: part of a GPU that a job takes, e.g. 0.25 for four jobs on each.
+        settings: what jobs are told.
+    """
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        threads: int = 1,
+        gpus: int = 0,
+        gpus_per_job: float = 1.0,
+        settings: Settings | None = None,
+    ) -> None:
+        if threads < 1 or (jobs is not None and jobs < 1):
+            raise ValueError(f"jobs and threads must be at least 1, got {jobs} and {threads}.")
+        if gpus < 0 or not 0 < gpus_per_job <= 1:
+            raise ValueError(
+                f"gpus must not be negative and gpus_per_job lie in (0, 1], got {gpus} and {gpus_per_job}: "
+                "a job trains on one device at most."
+            )
+        base = settings or Settings()
+        self.settings = Settings(base.checkpoint_every, base.keep_checkpoints, threads)
+        self.devices = _devices(gpus, gpus_per_job)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        room = len(self.devices) if gpus else max(1, cores // threads)
+        self.parallel = room if jobs is None else jobs
+
+    def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
+        """Give jobs to as many processes as there are places."""
+        waiting, deaths = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
+        over, outcomes = threading.Event(), queue.SimpleQueue[Outcome]()
+        workers = [
+            Worker(self.settings, self.devices[place % len(self.devices)] if self.devices else None)
+            for place in range(min(self.parallel, max(1, len(jobs))))
+        ]
+
+        def serve(worker: Worker) -> None:
+            while not over.is_set():
+                try:
+                    job = waiting.popleft()
+                except IndexError:
+                    if not over.wait(0.2) and open_jobs:
+                        continue
+                    return
+                outcome = worker.perform(folder, job, plan.protocols)
+                if outcome.what == "died" and not over.is_set():
+                    deaths[job.name] += 1
+                    if deaths[job.name] < ATTEMPTS:
+                        waiting.append(job)
+                        continue
+                    outcome = _gave_up(folder, outcome)
+                elif outcome.what == "busy":
+                    over.wait(1)
+                    waiting.append(job)
+                    continue
+                open_jobs.discard(job.name)
+                outcomes.put(outcome)
+
+        open_jobs = {job.name for job in jobs}
+        threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+        for thread in threads:
+            thread.start()
+        told = 0
+        try:
+            while told < len(jobs):
+                try:
+                    outcome = outcomes.get(timeout=1)
+                except queue.Empty:
+                    yield None
+                    continue
+                told += 1
+                yield outcome
+        finally:
+            over.set()
+            for worker in workers:
+                worker.stop()
+            for thread in threads:
+                thread.join()
+            for worker in workers:
+                worker.close()
+
+
+class Shard(Local):
+    """Every n-th job, on this machine: one of n that need not know of one another, such as the tasks of a Slurm array.
+
+    Args:
+        index: which of them, from 1 to ``count``.
+        count: how many there are.
+        local: further arguments of :class:`Local`.
+    """
+
+    def __init__(self, index: int, count: int, **local: object) -> None:
+        super().__init__(**local)  # type: ignore[arg-type]
+        if not 1 <= index <= count:
+            raise ValueError(f"Shards are numbered from 1 to their number, as in 3/64; got {index}/{count}.")
+        self.index, self.count = index, count
+
+    def select(self, jobs: Sequence[Job]) -> list[Job]:
+        """By the order of the names, which mixes quick and slow settings, and in the order of the plan."""
+        names = {job.name for job in sorted(jobs, key=lambda job: job.name)[self.index - 1 :: self.count]}
+        return [job for job in jobs if job.name in names]
+
+
+def _gave_up(folder: Path, outcome: Outcome) -> Outcome:
+    from unknot.studies.folders import JobFolder
+
+    message = f"{outcome.message}, {ATTEMPTS} times in one run; was there too little memory?"
+    return Outcome(outcome.job, "failed", JobFolder(folder, outcome.job).fail(message)["error"])
+
+
+def _devices(gpus: int, per_job: float) -> list[str]:
+    """The device of every place: those that the user made visible, the first ``gpus`` of them."""
+    if not gpus:
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name for name in visible.split(",") if name] if visible else [str(number) for number in range(gpus)]
+    if len(names) < gpus:
+        raise ValueError(f"{gpus} GPUs were asked for, but CUDA_VISIBLE_DEVICES shows {len(names)}.")
+    return names[:gpus] * int(1 / per_job + 1e-9)

@@ -1,0 +1,159 @@
+"""The process that jobs run in: it imports once and takes one job after another.
+
+``python -m unknot.studies.process`` reads jobs from its standard input, one JSON line each, and answers with one JSON
+line each. What jobs print goes to their own log. When its input ends, because the runner is gone however it went, the
+process ends at once: what it had not saved is computed again by the next.
+"""
+
+import errno
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from unknot.studies.folders import JobFolder
+from unknot.studies.protocols import Protocol
+from unknot.studies.study import Job
+from unknot.studies.worker import Outcome, Settings
+
+HEARTBEAT = 10.0
+
+
+def main() -> None:
+    """Perform jobs until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    orders = _orders()
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    while True:
+        order = json.loads(orders.get())
+        job = Job(**order["job"])
+        outcome = _perform(Path(order["study"]), job, order)
+        answers.write(json.dumps(asdict(outcome)) + "\n")
+        answers.flush()
+        if outcome.what == "stopped":
+            return
+
+
+def _orders() -> "queue.SimpleQueue[str]":
+    """What comes in; the process ends with it."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    source = os.fdopen(os.dup(0))
+
+    def read() -> None:
+        for line in source:
+            lines.put(line)
+        os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _perform(study: Path, job: Job, order: dict[str, Any]) -> Outcome:
+    from filelock import FileLock, Timeout
+
+    files = JobFolder(study, job.name)
+    try:
+        files.path.mkdir(parents=True, exist_ok=True)
+        with FileLock(files.lock, timeout=0):
+            return _with_lock(files, study, job, order)
+    except Timeout:
+        return Outcome(job.name, "busy", "another process has it")
+    except OSError as error:
+        return _of_the_disk(job, error)
+
+
+def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -> Outcome:
+    with _printing_to(files.log), _heartbeat(files):
+        from unknot.studies.training import Stop, Stopped, perform
+
+        protocols = [_protocol(protocol) for protocol in order["protocols"]]
+        settings = Settings(**order["settings"])
+        stop = Stop()
+        signal.signal(signal.SIGTERM, stop.ask)
+        try:
+            perform(
+                study,
+                job.name,
+                job.config,
+                protocols,
+                order["accelerator"],
+                settings.checkpoint_every,
+                settings.keep_checkpoints,
+                stop,
+            )
+        except Stopped:
+            return Outcome(job.name, "stopped")
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return _of_the_disk(job, error)
+            try:
+                return Outcome(job.name, "failed", files.fail(error)["error"])
+            except OSError as full:
+                return _of_the_disk(job, full)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for file in (files.error, files.last_error):
+            file.unlink(missing_ok=True)
+        files.progress.unlink(missing_ok=True)
+        return Outcome(job.name, "done")
+
+
+def _protocol(document: dict[str, Any]) -> Protocol:
+    labels = tuple((name, value) for name, value in document["labels"])
+    return Protocol(**document | {"metrics": tuple(document["metrics"]), "labels": labels})
+
+
+def _of_the_disk(job: Job, error: OSError) -> Outcome:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Outcome(job.name, "full" if full else "failed", " ".join(str(error).split()))
+
+
+@contextmanager
+def _printing_to(log: Path) -> Iterator[None]:
+    """Send what the process prints to a file."""
+    kept = os.dup(1), os.dup(2)
+    with log.open("a") as file:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+            for descriptor in kept:
+                os.close(descriptor)
+
+
+@contextmanager
+def _heartbeat(files: JobFolder) -> Iterator[None]:
+    """Touch the progress file now and then: training steps and scores may take long."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT):
+            if files.progress.exists():
+                os.utime(files.progress)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()

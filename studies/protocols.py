@@ -1,0 +1,111 @@
+"""How the models of a study are scored."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unknot._words import did_you_mean
+
+DEFAULT_SCORES: list[Any] = [
+    {"metrics": ["mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo"]}
+]
+KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels"}
+LABEL_KEYS = ("num_labels", "labelling", "label_seed")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Scores that are computed together, from the same draws.
+
+    Args:
+        metrics: names that ``evaluate`` knows.
+        label: columns of the table are called ``score@label``; without one, ``score``.
+        num_train: samples to fit or to score on.
+        num_test: further samples for scores that predict.
+        seed: of the draws.
+        repeats: draws to average over.
+        labels: instead of fresh samples with true factors, the few labels of a ``LabelledDataModule`` with these
+            arguments: a validation score, as in the chapter on few labels.
+    """
+
+    metrics: tuple[str, ...]
+    label: str = ""
+    num_train: int = 10_000
+    num_test: int = 5_000
+    seed: int = 0
+    repeats: int = 1
+    labels: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """What determines a score besides its name."""
+        if self.labels:
+            return {"labels": dict(self.labels)}
+        return {name: getattr(self, name) for name in ("num_train", "num_test", "seed", "repeats")}
+
+    def column(self, score: str) -> str:
+        """What the table calls a score."""
+        return f"{score}@{self.label}" if self.label else score
+
+
+def read_protocols(scores: Any) -> list[Protocol]:
+    """The ``scores`` of a study: names, or entries with names and how they are drawn.
+
+    >>> read_protocols(["mig", {"metrics": ["mig", "dci"], "num_train": 100, "label": "100"}])[1].column("dci")
+    'dci@100'
+    """
+    if not isinstance(scores, list):
+        raise ValueError("`scores` must be a list of names, or of entries such as {metrics: [mig], num_train: 100}.")
+    plain = [entry for entry in scores if isinstance(entry, str)]
+    entries = [{"metrics": plain}] if plain else []
+    protocols = [
+        protocol for entry in [*entries, *(e for e in scores if not isinstance(e, str))] for protocol in _read(entry)
+    ]
+    labels = [protocol.label for protocol in protocols]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"`scores`: two entries have the label {label!r}, their columns need different names.")
+    return protocols
+
+
+def _read(entry: Any) -> list[Protocol]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), list) or not entry["metrics"]:
+        raise ValueError(f"`scores`: expected an entry with a list of `metrics`, got {entry!r:.80}.")
+    for key in entry:
+        if key not in KEYS:
+            raise ValueError(f"`scores`: unknown key `{key}`. {did_you_mean(str(key), KEYS)}")
+    given = dict(entry) | {"metrics": tuple(entry["metrics"]), "label": str(entry.get("label", ""))}
+    labels = given.pop("labels", None)
+    for key in ("num_train", "num_test", "repeats"):
+        if key in given and not (isinstance(given[key], int) and given[key] >= 1):
+            raise ValueError(f"`scores`: `{key}` must be a whole number of at least 1, got {given[key]!r}.")
+    if labels is None:
+        return [Protocol(**given)]
+    return _of_labels(given, labels)
+
+
+def _of_labels(given: Mapping[str, Any], labels: Any) -> list[Protocol]:
+    """One protocol for each number, kind and draw of labels."""
+    if not isinstance(labels, dict) or not labels.keys() <= set(LABEL_KEYS):
+        raise ValueError(f"`scores`: `labels` takes lists of {', '.join(LABEL_KEYS)}, got {labels!r:.80}.")
+    values = [labels.get("num_labels", [1000]), labels.get("labelling", ["perfect"]), labels.get("label_seed", [0])]
+    prefix = f"{given['label']}-" if given["label"] else ""
+    return [
+        Protocol(given["metrics"], f"{prefix}{number}-{kind}-{draw}", labels=tuple(zip(LABEL_KEYS, point, strict=True)))
+        for point in itertools.product(*(value if isinstance(value, list) else [value] for value in values))
+        for number, kind, draw in [point]
+    ]
+
+
+def check_metrics(protocols: list[Protocol]) -> None:
+    """Refuse scores that nobody knows how to compute."""
+    from unknot.metrics import METRICS
+    from unknot.studies.labels import NAMES
+
+    for protocol in protocols:
+        for metric in protocol.metrics:
+            if protocol.labels and metric not in NAMES:
+                raise ValueError(f"{metric!r} is no score on labels. {did_you_mean(metric, NAMES)}")
+            if not protocol.labels and metric not in METRICS:
+                raise ValueError(f"Unknown score {metric!r}. {did_you_mean(metric, METRICS)}")

@@ -1,0 +1,89 @@
+"""The table of a study, computed from the files of its jobs; also while they run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unknot._files import replacing
+from unknot.metrics.scores import PARTS
+from unknot.studies.folders import JobFolder, Plan, entry_of, read_json, read_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def results(folder: str | Path) -> "pd.DataFrame":
+    """One row for each job of a study: its settings, how far it is, and its scores.
+
+    Columns are ``job``, ``dataset``, ``method``, ``config``, ``seed``, the options that differ by their names,
+    ``strength`` (the swept value of the method), ``status`` and one for each score; those of a protocol with a label
+    are called ``score@label``, and the losses on held-out batches ``val/...``.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError("Tables need pandas: pip install 'unknot[studies]'.") from None
+    plan = read_plan(Path(folder))
+    return pd.DataFrame(rows(Path(folder), plan))
+
+
+def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
+    """The rows of the table, in the order of the plan."""
+    found = []
+    columns: dict[str, None] = dict.fromkeys(["job"])
+    for job in plan.jobs:
+        columns |= dict.fromkeys(job.settings)
+    columns |= dict.fromkeys(["steps", "status"])
+    scores: dict[str, None] = {}
+    for job in plan.jobs:
+        files = JobFolder(folder, job.name)
+        row = {"job": job.name, **job.settings, "steps": job.steps, "status": files.state(plan.protocols)}
+        values = _values(files, plan)
+        scores |= dict.fromkeys(values)
+        found.append(row | values)
+    order = [*columns, *scores]
+    return [{column: row.get(column) for column in order} for row in found]
+
+
+def _values(files: JobFolder, plan: Plan) -> dict[str, float]:
+    stored = files.read_scores()
+    values: dict[str, float] = {}
+    for protocol in plan.protocols:
+        for name, value in entry_of(stored, protocol)["scores"].items():
+            if name not in PARTS:
+                values[protocol.column(name)] = float(value)  # those that are not finite are stored as text
+    return values | stored["validation"]
+
+
+def write_table(folder: str | Path, path: str | Path | None = None) -> list[Path]:
+    """Write the table of a study, by default as ``table.csv`` and ``table.parquet`` in its folder."""
+    table = results(folder)
+    paths = [Path(path)] if path else [Path(folder) / "table.csv", Path(folder) / "table.parquet"]
+    for path in paths:
+        with replacing(path) as beside:
+            if path.suffix == ".parquet":
+                table.astype(dict.fromkeys(mixed(table), str)).to_parquet(beside, index=False)
+            else:
+                table.to_csv(beside, index=False)
+    return paths
+
+
+def mixed(table: "pd.DataFrame") -> list[str]:
+    """Columns with values of several kinds, such as k = 1 and "rnd": Parquet has one kind for each column."""
+    return [
+        name
+        for name, column in table.items()
+        if column.dtype == object and len({type(value) for value in column if value is not None}) > 1
+    ]
+
+
+def counts(folder: Path, plan: Plan) -> dict[str, list[str]]:
+    """Names of jobs by state."""
+    by_state: dict[str, list[str]] = {}
+    for job in plan.jobs:
+        by_state.setdefault(JobFolder(folder, job.name).state(plan.protocols), []).append(job.name)
+    return by_state
+
+
+def error_of(folder: Path, name: str) -> dict[str, Any]:
+    """Why a job failed."""
+    return read_json(JobFolder(folder, name).error) or {}

@@ -1,0 +1,279 @@
+"""A study: a file that says which configurations are trained with which values, on what, and how they are scored."""
+
+import hashlib
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unknot import configs
+from unknot._words import did_you_mean
+from unknot.studies.protocols import DEFAULT_SCORES, Protocol, check_metrics, read_protocols
+
+KEYS = {"description", "datasets", "image_size", "seeds", "training", "data", "sweeps", "scores"}
+SWEEP_KEYS = {"config", "options", "datasets", "seeds", "training", "data"}
+BOOKKEEPING = {
+    *("accelerator", "devices", "num_nodes", "logger", "default_root_dir", "enable_checkpointing", "profiler"),
+    *("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps", "val_check_interval"),
+    *("check_val_every_n_epoch",),
+}
+"""Options of the Trainer that change no weight."""
+PARTS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training and its scores.
+
+    Args:
+        name: a hash of all that determines the weights.
+        settings: what tells it from the others of its study, as columns of the table.
+        config: what LightningCLI is given.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """How long it trains."""
+        return int(self.config.get("trainer", {}).get("max_steps", 0))
+
+
+@dataclass(frozen=True)
+class Study:
+    """Which models are trained on which data sets with which seeds, and which scores they get.
+
+    >>> study = Study.from_file("unsupervised_selection")
+    >>> jobs = study.jobs()
+    >>> len(jobs), jobs[0].settings["model.beta"], jobs[0].settings["seed"]
+    (576, 1, 0)
+    """
+
+    name: str
+    content: dict[str, Any] = field(repr=False)
+    folder: Path = Path()
+    """Where configurations and other files that the study names by relative paths are looked for first."""
+
+    @classmethod
+    def from_file(cls, path_or_name: str | Path) -> "Study":
+        """Read a study from a YAML file, or a shipped one by its name."""
+        path = find(path_or_name)
+        try:
+            content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not a YAML file ({' '.join(str(error).split())}).") from None
+        return cls(path.stem, content, path.resolve().parent)
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def description(self) -> str:
+        """What the study is, in a sentence."""
+        return " ".join(str(self.content.get("description", "")).split())
+
+    @property
+    def protocols(self) -> list[Protocol]:
+        """The scores of every model, each with how it is drawn."""
+        return read_protocols(self.content.get("scores", DEFAULT_SCORES))
+
+    def jobs(self) -> list[Job]:
+        """All jobs, seed by seed: when half of them are done, the first seeds of all settings are."""
+        check_metrics(self.protocols)
+        rows = [row for sweep in self.content["sweeps"] for row in self._expand(sweep)]
+        rows.sort(key=lambda row: row[0])  # stable: within a seed the order of the file stays
+        jobs: dict[str, Job] = {}
+        for _, settings, config in rows:
+            job = Job(name_of(config), settings, config)
+            if job.name in jobs:
+                raise ValueError(
+                    f"Study {self.name}: two jobs are the same training, {settings} and {jobs[job.name].settings}. "
+                    "Remove one of them from the grids."
+                )
+            jobs[job.name] = job
+        return list(jobs.values())
+
+    def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+        """Place of the seed, settings and configuration of every job of a sweep."""
+        options = dict(sweep["options"])
+        seeds = options.pop("seed_everything", None) or _seeds(sweep.get("seeds", self.content.get("seeds", 1)))
+        training = self.content.get("training", {}) | sweep.get("training", {})
+        grid = self.content.get("data", {}) | sweep.get("data", {})
+        base = self._configuration(sweep["config"])
+        method = str(base["model"]["class_path"]).rpartition(".")[2]
+        swept = next((option for option in options if option.startswith("model.")), None)
+        check_options(self.name, sweep["config"], base, [*training, *options, *grid])
+        for dataset in sweep.get("datasets", self.content["datasets"]):
+            part, image_shape = _dataset(dataset, self.content.get("image_size"))
+            label = dataset if isinstance(dataset, str) else str(dataset["class_path"]).rpartition(".")[2]
+            values = [_for_dataset(self.name, option, of, label) for option, of in grid.items()]
+            names = [*options, *grid]
+            for point in itertools.product(*options.values(), *values):
+                chosen = dict(zip(names, point, strict=True))
+                for place, seed in enumerate(seeds):
+                    config = deepcopy(base)
+                    put(config, "data.dataset", part)
+                    put(config, "model.image_shape", image_shape)
+                    for option, value in {**training, **chosen}.items():
+                        put(config, option, deepcopy(value))
+                    config["seed_everything"] = seed
+                    settings = {"dataset": label, "method": method, "config": sweep["config"], "seed": seed, **chosen}
+                    if swept:
+                        settings["strength"] = chosen[swept]
+                    yield place, settings, config
+
+    def _configuration(self, name: str) -> dict[str, Any]:
+        beside = self.folder / name
+        path = beside if beside.is_file() else configs.find(name)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        if not isinstance(content, dict) or not {"model", "data"} <= content.keys():
+            raise ValueError(f"{path}: a configuration needs `model` and `data`, as those that `unknot fit` takes.")
+        return content
+
+    def _check(self) -> None:
+        """Say what is wrong with the file before anything is trained."""
+        where = f"Study {self.name}"
+        if not isinstance(self.content, dict):
+            raise ValueError(f"{where}: expected keys such as datasets, seeds and sweeps, got {self.content!r:.80}.")
+        _known(where, self.content, KEYS)
+        for key in ("datasets", "sweeps"):
+            if not isinstance(self.content.get(key), list) or not self.content[key]:
+                raise ValueError(f"{where}: `{key}` must be a list of at least one.")
+        _seeds(self.content.get("seeds", 1), where)
+        for number, sweep in enumerate(self.content["sweeps"], 1):
+            here = f"{where}, sweep {number}"
+            if not isinstance(sweep, dict) or not isinstance(sweep.get("config"), str):
+                raise ValueError(f"{here}: expected `config`, the name of a configuration or its file, and `options`.")
+            _known(here, sweep, SWEEP_KEYS)
+            sweep.setdefault("options", {})
+            for part in (sweep["options"], sweep.get("data", {}), self.content.get("data", {})):
+                for option, values in part.items():
+                    if not (isinstance(values, list) and values) and not isinstance(values, dict):
+                        raise ValueError(f"{here}: `{option}` must list its values, as in `{option}: [1, 2]`.")
+        _ = self.protocols
+
+
+def find(path_or_name: str | Path) -> Path:
+    """A study's file: a path if there is such a file, else a shipped one of that name."""
+    path = Path(path_or_name)
+    if path.is_file():
+        return path
+    if str(path_or_name) in configs.sweep_names():
+        return configs.FOLDER / "sweeps" / f"{path_or_name}.yaml"
+    hint = did_you_mean(str(path_or_name), configs.sweep_names())
+    raise FileNotFoundError(f"{path_or_name}: no such file and no shipped study. {hint}")
+
+
+def put(config: dict[str, Any], option: str, value: Any) -> None:
+    """Set an option as the command line names it: ``model.beta`` is an argument of the model's class.
+
+    >>> config = {"model": {"class_path": "unknot.zoo.BetaVAE"}}
+    >>> put(config, "model.beta", 2)
+    >>> config
+    {'model': {'class_path': 'unknot.zoo.BetaVAE', 'init_args': {'beta': 2}}}
+    """
+    at, keys = config, option.split(".")
+    for key in keys[:-1]:
+        at = at.setdefault(key, {})
+        if "class_path" in at:
+            at = at.setdefault("init_args", {})
+    at[keys[-1]] = value
+
+
+def name_of(config: Mapping[str, Any]) -> str:
+    """A hash of what determines the weights: not of the machine, of what is logged, or of how a number is written.
+
+    >>> one = {"model": {"init_args": {"beta": 1}}, "seed_everything": 0, "trainer": {"max_steps": 10}}
+    >>> same = {**one, "model": {"init_args": {"beta": 1.0}}, "trainer": {"max_steps": 10, "accelerator": "gpu"}}
+    >>> name_of(one) == name_of(same) != name_of({**one, "seed_everything": 1})
+    True
+    """
+    part = {key: deepcopy(value) for key, value in config.items() if key not in ("pictures", "checkpoint_every")}
+    part["trainer"] = {key: value for key, value in part.get("trainer", {}).items() if key not in BOOKKEEPING}
+    part.get("data", {}).get("init_args", {}).pop("num_workers", None)
+    return hashlib.sha256(json.dumps(_plain(part), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """The same value however it was written: 1 for 1.0, a class path for a class without arguments."""
+    if isinstance(value, dict):
+        if value.keys() <= {"class_path", "init_args"} and not value.get("init_args"):
+            return value.get("class_path")
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def check_options(study: str, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
+    """Refuse options that the classes of a configuration do not take."""
+    from pytorch_lightning import Trainer
+
+    from unknot.studies.datasets import find_class
+    from unknot.zoo.pretrained import arguments_of
+
+    for option in options:
+        part, _, rest = option.partition(".")
+        if part not in PARTS:
+            raise ValueError(f"Study {study}, {config}: there is no option {option}. {did_you_mean(part, PARTS)}")
+        if part not in ("model", "data", "trainer"):
+            continue
+        cls = Trainer if part == "trainer" else find_class(base[part]["class_path"])
+        taken = list(inspect.signature(cls).parameters) if part == "trainer" else arguments_of(cls)
+        name = rest.partition(".")[0]
+        if name not in taken:
+            raise ValueError(
+                f"Study {study}, {config}: {cls.__name__} has no option {option}. {did_you_mean(name, taken)}"
+            )
+
+
+def _dataset(dataset: str | Mapping[str, Any], image_size: int | None) -> tuple[Any, list[int]]:
+    """A data set as LightningCLI takes it, at another resolution if asked, and the shape of its images."""
+    from unknot.studies.datasets import describe
+
+    return describe(dataset, image_size)
+
+
+def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any]:
+    """The values of an option for a data set: a list for all of them, or one for each."""
+    if isinstance(values, list):
+        return values
+    if not isinstance(values.get(dataset), list):
+        raise ValueError(f"Study {study}: `{option}` lists no values for the data set {dataset}.")
+    return list(values[dataset])
+
+
+def _seeds(seeds: Any, where: str = "") -> list[int]:
+    whole = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
+    listed = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
+    if not (whole or listed):
+        raise ValueError(f"{where}: `seeds` must be how many there are or a list of them, got {seeds!r}.")
+    return list(range(seeds)) if whole else list(seeds)
+
+
+def _known(where: str, content: Mapping[str, Any], keys: set[str]) -> None:
+    for key in content:
+        if key not in keys:
+            raise ValueError(f"{where}: unknown key `{key}`. {did_you_mean(str(key), keys)}")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 5e-4 is a number, as for LightningCLI."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+0123456789."),
+)

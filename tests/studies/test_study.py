@@ -1,0 +1,163 @@
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unknot.datamodules import DATASETS
+from unknot.studies import Study
+from unknot.studies.datasets import as_config, build
+from unknot.studies.protocols import read_protocols
+from unknot.studies.study import name_of
+
+Make = Callable[..., Study]
+
+
+@pytest.fixture
+def dsprites(tiny: Callable[..., dict[str, Any]]) -> Make:
+    return lambda **changes: Study("mine", tiny() | {"datasets": ["dsprites"]} | changes)
+
+
+def test_the_names_of_jobs_are_of_what_determines_their_weights(dsprites: Make) -> None:
+    jobs = dsprites().jobs()
+    assert len({job.name for job in jobs}) == len(jobs) == 6
+    assert [job.name for job in jobs] == [job.name for job in dsprites().jobs()]
+    # scores, machine and logging are no part of it
+    training = dsprites().content["training"]
+    assert {job.name for job in dsprites(scores=["dci"]).jobs()} == {job.name for job in jobs}
+    elsewhere = training | {"trainer.accelerator": "gpu", "trainer.val_check_interval": 7, "data.num_workers": 2}
+    assert {job.name for job in dsprites(training=elsewhere).jobs()} == {job.name for job in jobs}
+    for changed in (
+        {"training": training | {"model.lr": 1e-4}},
+        {"training": training | {"trainer.max_steps": 13}},
+        {"training": training | {"trainer.gradient_clip_val": 1.0}},
+        {"seeds": [7, 8]},
+        {"image_size": 32},
+        {"datasets": ["color_dsprites"]},
+    ):
+        assert not {job.name for job in dsprites(**changed).jobs()} & {job.name for job in jobs}, changed
+
+
+def test_more_seeds_keep_the_jobs_that_there_are(dsprites: Make) -> None:
+    few, many = dsprites(seeds=2).jobs(), dsprites(seeds=4).jobs()
+    assert many[: len(few)] == few
+    assert Counter(job.settings["seed"] for job in many) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert [job.settings["seed"] for job in many] == sorted(job.settings["seed"] for job in many)
+
+
+def test_a_job_is_what_its_study_says(dsprites: Make) -> None:
+    job = dsprites(image_size=32).jobs()[1]
+    assert job.settings == {
+        **{"dataset": "dsprites", "method": "BetaVAE", "config": "beta_vae_dsprites", "seed": 0},
+        **{"model.beta": 4, "strength": 4},
+    }
+    assert job.config["model"]["init_args"] == {"beta": 4, "image_shape": [1, 32, 32], "lr": 1e-3}
+    assert job.config["data"]["init_args"]["dataset"]["init_args"]["size"] == 32
+    assert (job.config["seed_everything"], job.steps) == (0, 12)
+
+
+def test_values_may_differ_by_data_set(dsprites: Make) -> None:
+    sweeps = [{"config": "ada_gvae_dsprites", "options": {"model.beta": [1]}}]
+    ks = {"data.k": {"dsprites": [1, "rnd"], "cars3d": [2]}}
+    jobs = dsprites(datasets=["dsprites", "cars3d"], sweeps=sweeps, data=ks, seeds=1).jobs()
+    found = [(job.settings["dataset"], job.settings["data.k"]) for job in jobs]
+    assert found == [("dsprites", 1), ("dsprites", "rnd"), ("cars3d", 2)]
+    assert jobs[2].config["model"]["init_args"]["image_shape"] == [3, 64, 64]
+
+
+def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "datasets: [dsprites]\ntraining: {model.lr: 5e-4}\nsweeps: [{config: beta_vae_dsprites}]\n", encoding="utf-8"
+    )
+    (job,) = Study.from_file(path).jobs()
+    assert job.config["model"]["init_args"]["lr"] == 5e-4
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_every_data_set_survives_its_description(name: str) -> None:
+    original = DATASETS[name]()
+    again = build(as_config(original))
+    assert type(again) is type(original)
+    assert (again.name, again.factor_space, again.image_shape) == (
+        original.name,
+        original.factor_space,
+        original.image_shape,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": ["dsprites"]}, "unknown key `dataset`. Did you mean 'datasets'?"),
+        ({"datasets": []}, "`datasets` must be a list of at least one"),
+        ({"datasets": ["dsprite"]}, "Unknown data set 'dsprite'. Did you mean 'dsprites'?"),
+        ({"seeds": 0}, "`seeds` must be how many there are or a list of them, got 0"),
+        ({"sweeps": [{"config": "beta_vae_dsprites", "option": {}}]}, "unknown key `option`. Did you mean 'options'?"),
+        ({"sweeps": [{"config": "beta_vae_dsprite"}]}, "no shipped configuration. Did you mean 'beta_vae_dsprites'?"),
+        (
+            {"sweeps": [{"config": "beta_vae_dsprites", "options": {"model.betta": [1]}}]},
+            "BetaVAE has no option model.betta. Did you mean 'beta'?",
+        ),
+        ({"training": {"trainer.max_step": 3}}, "Trainer has no option trainer.max_step. Did you mean 'max_steps'?"),
+        ({"training": {"optimiser.lr": 3}}, "no option optimiser.lr"),
+        ({"data": {"data.kk": [1]}}, "FactorDataModule has no option data.kk"),
+        (
+            {"sweeps": [{"config": "beta_vae_dsprites", "options": {"model.beta": 4}}]},
+            "`model.beta` must list its values",
+        ),
+        ({"sweeps": [{"config": "beta_vae_dsprites"}] * 2}, "two jobs are the same training"),
+        ({"scores": ["migg"]}, "Unknown score 'migg'. Did you mean 'mig'?"),
+        ({"scores": [{"metrics": ["mig"], "num_trains": 3}]}, "unknown key `num_trains`. Did you mean 'num_train'?"),
+        ({"scores": [{"metrics": ["mig"]}, {"metrics": ["dci"]}]}, "two entries have the label ''"),
+        ({"scores": [{"metrics": ["mig"], "num_train": 0}]}, "`num_train` must be a whole number of at least 1"),
+        ({"scores": [{"metrics": ["irs"], "labels": {"num_labels": [9]}}]}, "'irs' is no score on labels"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said_before_it_runs(
+    dsprites: Make, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, FileNotFoundError)) as refused:
+        dsprites(**changes).jobs()
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for text in ("a: [", "- 3", "", "\xff"):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(ValueError, match="mine"):
+            Study.from_file(path)
+    with pytest.raises(FileNotFoundError, match="Did you mean 'dsprites32'"):
+        Study.from_file("dsprites_32")
+
+
+def test_numbers_that_are_the_same_give_the_same_name(dsprites: Make) -> None:
+    config = dsprites().jobs()[0].config
+    assert name_of(config) == name_of(config | {"seed_everything": 0.0}) != name_of(config | {"seed_everything": 2})
+
+
+def test_labels_make_one_protocol_for_each_set_of_them() -> None:
+    labels = {"num_labels": [100, 1000], "labelling": ["perfect", "noisy"], "label_seed": [0, 1, 2]}
+    protocols = read_protocols(["mig", {"metrics": ["mig", "dci"], "labels": labels}])
+    assert [protocol.column("mig") for protocol in protocols[:3]] == ["mig", "mig@100-perfect-0", "mig@100-perfect-1"]
+    assert len(protocols) == 1 + 12
+    assert protocols[-1].draws == {"labels": {"num_labels": 1000, "labelling": "noisy", "label_seed": 2}}
+
+
+@pytest.mark.parametrize("name", ["unsupervised", "semi_supervised", "weakly_supervised", "unsupervised_selection"])
+def test_the_studies_of_the_thesis_expand(name: str) -> None:
+    expected = {
+        "unsupervised": 14_400,
+        "semi_supervised": 29_040,
+        "weakly_supervised": 6_000,
+        "unsupervised_selection": 576,
+    }
+    jobs = Study.from_file(name).jobs()
+    assert len({job.name for job in jobs}) == len(jobs) == expected[name]
+
+
+def test_a_study_written_and_read(dsprites: Make, write: Callable[..., Path], tmp_path: Path) -> None:
+    assert Study.from_file(write(tmp_path / "mine.yaml", dsprites().content)).jobs() == dsprites().jobs()
