@@ -222,6 +222,8 @@ def plain_line(line: str) -> str:
 def _pull(arguments: argparse.Namespace) -> int:
     folder = pull(arguments.ref, arguments.folder, arguments.endpoint)
     print(f"{arguments.ref} is in {folder}")
+    if (folder / "training.yaml").is_file():
+        print("training.yaml names what `unknot fit --config` would run: read it first, as any program of a stranger.")
     name = str(folder) if arguments.folder else arguments.ref
     print(f"Load it with unknot.hub.load({name!r}); score it with `unknot evaluate {name}`.")
     return 0
@@ -244,7 +246,7 @@ def _push(arguments: argparse.Namespace) -> int:
         model,
         arguments.repo,
         private=not arguments.public,
-        message=arguments.message,
+        commit_message=arguments.message,
         endpoint=arguments.endpoint,
         force=arguments.force,
         dry_run=arguments.dry_run,

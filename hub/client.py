@@ -4,18 +4,26 @@
 environment at every call, where the client reads most of them once.
 """
 
-import hashlib
+import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urljoin, urlsplit
 
+from unknot._files import replacing
+from unknot.hub import cache
+from unknot.hub.cache import RemoteFile
+from unknot.hub.cards import plain
 from unknot.hub.errors import (
     AccessError,
     ConflictError,
+    FullError,
     IntegrityError,
     MissingError,
     OfflineError,
@@ -37,6 +45,9 @@ LIMITS = {
 }
 """Files that are read from a repository, with the bytes each may have; pictures come on top. Nothing else is read."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+MAX_ANSWER = 32 << 20
+"""Bytes that an answer of a hub may have which is not a file."""
+MAX_REMOTE_FILES = 10_000
 MAX_PICTURE = 10 << 20
 MAX_PIXELS = 40_000_000
 PICTURE = re.compile(r"pictures/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.png")
@@ -54,27 +65,10 @@ def endpoint_of(endpoint: str | None = None) -> str:
     return address.rstrip("/")
 
 
-def cache_of(cache_dir: str | Path | None = None) -> Path:
-    """Folder of the client's cache, which we share: the argument, ``HF_HUB_CACHE`` or ``HF_HOME``, or the default."""
-    if cache_dir or os.environ.get("HF_HUB_CACHE"):
-        return Path(cache_dir or os.environ["HF_HUB_CACHE"]).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "hub"
-
-
 def is_offline() -> bool:
     """Whether ``HF_HUB_OFFLINE`` (or ``TRANSFORMERS_OFFLINE``) forbids to ask any hub."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """Size and hash of a file as the hub announces them: sha256 for large ones, git's sha1 for the others."""
-
-    size: int
-    sha256: str | None
-    sha1: str | None
 
 
 @dataclass(frozen=True)
@@ -144,7 +138,7 @@ def _translate(error: Exception, address: str, subject: str, token: str | bool |
     known = bool(get_token() if token is None else token)
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    said = " ".join(str(getattr(error, "server_message", None) or error).split())[:300]
+    said = plain(getattr(error, "server_message", None) or error, 300)
     if isinstance(error, errors.OfflineModeIsEnabled):
         return OfflineError(f"{subject}: offline mode is on. Unset HF_HUB_OFFLINE to ask {address}.")
     if isinstance(error, errors.GatedRepoError):
@@ -169,10 +163,12 @@ def _translate(error: Exception, address: str, subject: str, token: str | bool |
         )
     if status == 413:
         return TooLargeError(f"{subject}: {said}")
+    if status == 507:
+        return FullError(f"{subject}: {address} has no room for it ({said}).")
     if "xet-write-token" in str(error):
         return ValueError(f"{subject}: {address} takes files of this size without xet: set HF_HUB_DISABLE_XET=1.")
-    if isinstance(error, OSError) and "onsistency check" in str(error):
-        return IntegrityError(f"{subject}: {address} sent less or more than it announced ({said}). Load again.")
+    if isinstance(error, UnreachableError | TooLargeError | IntegrityError):
+        return None
     if status is not None and status < 500:
         return ValueError(f"{subject}: {address} refused: {said}")
     foreign = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
@@ -189,23 +185,81 @@ def look_up(repo: str, revision: str | None, endpoint: str | None = None, token:
     """One commit for everything that follows, and the files it has with their sizes and hashes."""
     address = endpoint_of(endpoint)
     subject = f"{repo}@{revision}" if revision else repo
-
-    def question() -> Any:
-        from huggingface_hub import HfApi
-
-        api = HfApi(endpoint=address, token=token)
-        return api.model_info(repo, revision=revision, files_metadata=True, timeout=DEADLINE)
-
-    info = ask(address, subject, question, token=token)
-    if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40}", info.sha):
+    url = f"{address}/api/models/{repo}" + (f"/revision/{quote(revision, safe='')}" if revision else "")
+    told, _ = ask_json(address, subject, url, token, {"blobs": "true"})
+    if not isinstance(told, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(told.get("sha"))):
         raise UnreachableError(f"{subject}: {address} does not speak as a hub does (no commit). Check HF_ENDPOINT.")
-    files = {}
-    for one in info.siblings or []:
-        lfs = one.lfs.sha256 if one.lfs else None
-        files[one.rfilename] = RemoteFile(one.size or 0, lfs, None if lfs else one.blob_id)
-    card = info.card_data.to_dict() if info.card_data else {}
-    modified = info.last_modified.isoformat() if info.last_modified else None
-    return Listing(repo, info.sha, bool(info.private), files, card, modified)
+    siblings, files = told.get("siblings"), {}
+    for one in siblings[:MAX_REMOTE_FILES] if isinstance(siblings, list) else []:
+        name, size, blob = (
+            (one.get(key) for key in ("rfilename", "size", "blobId")) if isinstance(one, dict) else 3 * [0]
+        )
+        if isinstance(name, str):
+            lfs = one["lfs"].get("sha256") if isinstance(one.get("lfs"), dict) else None
+            sha256 = lfs if isinstance(lfs, str) and re.fullmatch(r"[0-9a-f]{64}", lfs) else None
+            sha1 = blob if not sha256 and isinstance(blob, str) and re.fullmatch(r"[0-9a-f]{40}", blob) else None
+            files[name] = RemoteFile(size if isinstance(size, int) else 0, sha256, sha1)
+    card, modified = told.get("cardData"), told.get("lastModified")
+    return Listing(
+        repo,
+        told["sha"],
+        bool(told.get("private")),
+        files,
+        card if isinstance(card, dict) else {},
+        modified[:40] if isinstance(modified, str) else None,
+    )
+
+
+def ask_json(
+    address: str, subject: str, url: str, token: str | bool | None, query: dict[str, str] | None = None
+) -> tuple[Any, str]:
+    """The JSON that a hub answers, within our deadline and limit, and the address where the answer goes on."""
+
+    def question() -> tuple[Any, str]:
+        from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+        content, until = bytearray(), time.monotonic() + DEADLINE
+        with _get(url, token, {"params": query}) as response:
+            for chunk in response.iter_raw():
+                content += chunk
+                if len(content) > MAX_ANSWER:
+                    raise UnreachableError(f"{subject}: {address} answers with more than {MAX_ANSWER >> 20} MB.")
+                if time.monotonic() > until:
+                    raise TimeoutError(f"no whole answer within {DEADLINE:g} s")
+            whole = type(response)(
+                response.status_code, headers=response.headers, content=bytes(content), request=response.request
+            )
+        hf_raise_for_status(whole)
+        try:
+            return json.loads(content), str(whole.links.get("next", {}).get("url", ""))
+        except (ValueError, RecursionError):
+            raise UnreachableError(
+                f"{subject}: {address} does not speak as a hub does (no JSON). Check HF_ENDPOINT."
+            ) from None
+
+    return ask(address, subject, question, DEADLINE + 1, token=token)
+
+
+@contextmanager
+def _get(url: str, token: str | bool | None, options: dict[str, Any]) -> Iterator[Any]:
+    """Ask, and follow redirects without their bodies; other addresses than the first never see the token."""
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
+
+    headers = {**build_hf_headers(token=token), "accept-encoding": "identity", **options.pop("headers", {})}
+    first = urlsplit(url)
+    for _ in range(5):
+        if urlsplit(url)[:2] != first[:2]:
+            headers.pop("authorization", None)
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=DEADLINE, follow_redirects=False, **options
+        ) as response:
+            if not 300 <= response.status_code < 400 or "location" not in response.headers:
+                yield response
+                return
+            url, options = urljoin(url, response.headers["location"]), {}
+            if urlsplit(url).scheme not in ("http", "https"):
+                break
+    raise ConnectionError("it leads elsewhere again and again")
 
 
 def limit_of(name: str, max_bytes: int | None = None) -> int:
@@ -224,9 +278,9 @@ def download(
     max_bytes: int | None = None,
 ) -> Path:
     """A file of a commit, in the cache, no larger than its limit and with the hash that the hub announced."""
-    subject = f"{listing.repo}@{listing.commit[:7]}/{name}"
+    subject = f"{listing.repo}@{listing.commit[:7]}/{plain(name)}"
     if name not in listing.files:
-        pickles = sorted(file for file in listing.files if file.endswith(PICKLES))
+        pickles = sorted(plain(file) for file in listing.files if file.endswith(PICKLES))
         if name == "model.safetensors" and pickles:
             raise UnsafeCheckpointError(
                 f"{listing.repo}@{listing.commit[:7]} has no {name} (found: {', '.join(pickles[:3])}). Pickle "
@@ -237,98 +291,61 @@ def download(
     if file.size > limit:
         hint = " Pass a larger max_bytes if you trust it." if name == "model.safetensors" else ""
         raise TooLargeError(f"{subject}: {file.size:,} bytes, above the limit of {limit:,}.{hint}")
-
-    def question() -> str:
-        from huggingface_hub import hf_hub_download
-
-        return hf_hub_download(
-            listing.repo,
-            name,
-            revision=listing.commit,
-            endpoint=address,
-            token=token,
-            cache_dir=cache_of(cache_dir),
-            etag_timeout=DEADLINE,
-        )
-
-    # What is small must come within the deadline too; only weights may take their time.
-    path = Path(ask(address, subject, question, None if file.size > 1 << 20 else 2 * DEADLINE, token))
-    check_hash(path, file, subject)
-    return path
-
-
-def check_hash(path: Path, file: RemoteFile, subject: str) -> None:
-    """Compare a downloaded file with what was announced; remove it from the cache if it differs."""
-    if path.stat().st_size != file.size:
-        _forget(path)
-        raise IntegrityError(
-            f"{subject}: {path.stat().st_size if path.exists() else 0:,} bytes instead of the announced {file.size:,}. "
-            "The cached copy was removed; load again."
-        )
     if file.sha256 is None and file.sha1 is None:
         raise IntegrityError(f"{subject}: the hub announced no hash for it, so it cannot be checked.")
-    expected = file.sha256 or file.sha1
-    digest = hashlib.sha256() if file.sha256 else hashlib.sha1(b"blob %d\0" % file.size)
-    with path.open("rb") as content:
-        while chunk := content.read(1 << 20):
-            digest.update(chunk)
-    if digest.hexdigest() != expected:
-        _forget(path)
-        raise IntegrityError(
-            f"{subject}: expected the hash {expected}, got {digest.hexdigest()}. "
-            "The cached copy was removed; load again."
-        )
+    path, blob = cache.place(listing, name, cache_dir)
+    for known in (path, blob):
+        if known.is_file():
+            try:
+                cache.check_hash(known, file, subject)
+            except IntegrityError:
+                continue  # removed, and fetched anew
+            if known is blob:
+                cache.link(path, blob)
+            return path
+    url = f"{address}/{listing.repo}/resolve/{listing.commit}/{quote(name)}"
 
+    def question() -> None:
+        with replacing(blob) as beside:
+            _fetch(url, token, beside, file, f"{subject}: {address}", subject)
 
-def _forget(path: Path) -> None:
-    if path.is_symlink():
-        path.resolve().unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
-
-
-# The cache: models--USER--NAME/{refs/BRANCH, snapshots/COMMIT/FILE -> blobs/HASH}
-
-
-def repo_cache(repo: str, cache_dir: str | Path | None = None) -> Path:
-    """Folder of a repository in the cache."""
-    return cache_of(cache_dir) / f"models--{repo.replace('/', '--')}"
-
-
-def cached_commit(repo: str, revision: str | None, cache_dir: str | Path | None = None) -> str | None:
-    """The commit of a revision as the cache last saw it, if it holds a model at that commit."""
-    folder, commit = repo_cache(repo, cache_dir), revision or "main"
-    if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", commit) or ".." in commit:
-            return None
-        try:
-            commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError):
-            return None
-    whole = re.fullmatch(r"[0-9a-f]{40}", commit) and all(
-        (folder / "snapshots" / commit / name).is_file() for name in ("config.json", "model.safetensors")
-    )
-    return commit if whole else None
-
-
-def cached_file(path: Path, subject: str) -> Path:
-    """A file of the cache whose content still has the hash that it is named by (where links tell it)."""
-    name = Path(os.readlink(path)).name if path.is_symlink() else ""
-    size = path.stat().st_size
-    if re.fullmatch(r"[0-9a-f]{64}", name):
-        check_hash(path, RemoteFile(size, name, None), subject)
-    elif re.fullmatch(r"[0-9a-f]{40}", name):
-        check_hash(path, RemoteFile(size, None, name), subject)
+    # What is small must come within the deadline too; only weights may take their time.
+    ask(address, subject, question, None if file.size > 1 << 20 else 2 * DEADLINE, token)
+    cache.link(path, blob)
     return path
 
 
-def remember(listing: Listing, revision: str | None, cache_dir: str | Path | None = None) -> None:
-    """Note in the cache which commit a branch or tag stood for, so that it can be loaded without the hub."""
-    from unknot._files import replacing
+def _fetch(url: str, token: str | bool | None, path: Path, file: RemoteFile, sender: str, subject: str) -> None:
+    """Write what the hub sends, as far as it was announced, hashed on the way; a broken connection is resumed."""
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
-    name = revision or "main"
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) and name != listing.commit:
-        try:
-            with replacing(repo_cache(listing.repo, cache_dir) / "refs" / name) as beside:
-                beside.write_text(listing.commit, encoding="utf-8")
-        except OSError:  # a cache that one may read and not write
-            return
+    size, digest = 0, file.hasher()
+    with path.open("wb") as target:
+        for attempt in range(5):
+            before = size
+            try:
+                with _get(url, token, {"headers": {"range": f"bytes={size}-"} if size else {}}) as response:
+                    if response.status_code >= 400:
+                        text = b"".join(chunk for chunk, _ in zip(response.iter_raw(), range(1), strict=False))
+                        head = {key: value for key, value in response.headers.items() if key.startswith("x-")}
+                        hf_raise_for_status(
+                            type(response)(response.status_code, headers=head, content=text, request=response.request)
+                        )
+                    if response.status_code != 206 and size:  # from its beginning again
+                        size, digest = 0, file.hasher()
+                        target.seek(0)
+                        target.truncate()
+                    for chunk in response.iter_raw(1 << 20):
+                        size += len(chunk)
+                        if size > file.size:
+                            raise IntegrityError(f"{sender} sends more than the {file.size:,} bytes it announced.")
+                        digest.update(chunk)
+                        target.write(chunk)
+                break
+            except Exception as error:
+                broken = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
+                if not broken or hasattr(error, "response") or attempt == 4 or (attempt and size == before):
+                    raise
+    if size < file.size:
+        raise IntegrityError(f"{sender} sent less or more than it announced ({size:,} of {file.size:,} bytes).")
+    file.check(size, digest.hexdigest(), subject)

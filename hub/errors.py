@@ -31,3 +31,7 @@ class IntegrityError(ValueError):
 
 class ConflictError(ValueError):
     """Somebody else changed the repository in the meantime."""
+
+
+class FullError(OSError):
+    """The hub has no room for what was sent."""

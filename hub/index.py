@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot.hub import client
+from unknot.hub import cache, client
 from unknot.hub.cards import finite, label, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
@@ -116,7 +116,7 @@ class Index:
 
     def learn(self) -> None:
         """Learn about the models of the zoo, which takes torch some seconds to import."""
-        from unknot.hub.live import describe_model
+        from unknot.hub.kinds import describe_model
 
         self.about, self.ready = describe_model, True
 
@@ -240,8 +240,8 @@ def place(row: Checkpoint) -> Path | None:
     """Where the files of what ``load`` would give are, if all of them are here."""
     if "shipped" in row.sources:
         return shipped_folder(row.ref)
-    if row.commit and client.cached_commit(row.ref, row.commit):
-        return client.repo_cache(row.ref) / "snapshots" / row.commit
+    if row.commit and cache.cached_commit(row.ref, row.commit):
+        return cache.repo_cache(row.ref) / "snapshots" / row.commit
     return None
 
 

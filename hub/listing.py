@@ -3,20 +3,26 @@
 import json
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from unknot._files import replacing
-from unknot.hub import client
-from unknot.hub.cards import MAX_CARD, Card, facts_of, read_card, scores_of
-from unknot.hub.errors import AccessError, OfflineError, UnreachableError
+from unknot.hub import cache, client
+from unknot.hub.bounded import read_limited
+from unknot.hub.cards import MAX_CARD, Card, facts_of, plain, read_card, scores_of
+from unknot.hub.errors import UnreachableError
 from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
+from unknot.hub.sources import CARD, CONFIG, WEIGHTS, Remote, resolve
 from unknot.metrics.scores import Scores
 
 MAX_REMOTE = 5000
+MAX_FILES = 1000
 SOURCES = ("shipped", "cached", "remote")
 
 
@@ -121,8 +127,8 @@ def gather(
     if "remote" in wanted and not client.is_offline():
         try:
             found += _remote(endpoint, token)
-        except (UnreachableError, OfflineError, AccessError) as error:
-            notes.append(str(error))
+        except (OSError, ValueError) as error:  # a hub that fails, whatever its way, hides nothing that is here
+            notes.append(plain(error, 500))
     rows: dict[str, Checkpoint] = {}
     for row in found:
         known = rows.get(row.ref)
@@ -189,30 +195,16 @@ def show(
         token: to see private repositories.
         cache_dir: the client's cache.
     """
-    folder, named = Path(ref), parse_ref(ref)
-    if folder.is_dir() and (named is None or (folder / "config.json").exists()):
-        return describe_folder(folder, str(ref), "folder")
-    if named is None:
-        raise FileNotFoundError(f"{ref}: no such folder. Give one, a shipped name, USER/REPO or USER/REPO@REVISION.")
-    repo, revision = named
-    if revision is None and (shipped := shipped_folder(repo)):
-        return describe_folder(shipped, repo, "shipped")
-    known = client.cached_commit(repo, revision, cache_dir)
-    snapshots = client.repo_cache(repo, cache_dir) / "snapshots"
-    if known and (known == revision or client.is_offline()):
-        return describe_folder(snapshots / known, repo, "cached", known)
-    try:
-        listing = client.look_up(repo, revision, endpoint, token)
-    except (UnreachableError, OfflineError):
-        if not known:
-            raise
-        return describe_folder(snapshots / known, repo, "cached", known)
-    card = Card()
-    if "README.md" in listing.files:
-        card = read_card(client.download(listing, "README.md", endpoint, token, cache_dir).read_bytes())
+    source = resolve(ref, None, endpoint, token, cache_dir)
+    if not isinstance(source, Remote):
+        return describe_folder(source.folder, source.repo or str(ref), source.kind, source.commit)
+    listing, card = source.listing, Card()
+    if CARD in listing.files:
+        card = read_card(read_limited(source.path(CARD), MAX_CARD))
     files = {name: file.size for name, file in sorted(listing.files.items())}
-    weights = files.get("model.safetensors")
-    row = _row(repo, "remote", listing.commit, card.metadata, _unread(card), weights, listing.modified)
+    row = _row(
+        listing.repo, "remote", listing.commit, card.metadata, _unread(card), files.get(WEIGHTS), listing.modified
+    )
     return Description(row, files, card.body, card.metadata)
 
 
@@ -237,21 +229,17 @@ def pull(
         cache_dir: the client's cache.
         max_bytes: weights above this size are refused (default: 2 GB).
     """
-    named = parse_ref(ref)
-    if named is None:
+    if parse_ref(ref) is None:
         raise ValueError(f"{ref!r} is not USER/REPO or USER/REPO@REVISION.")
-    repo, revision = named
-    shipped = shipped_folder(repo) if revision is None else None
-    if shipped:
-        source = shipped
-        names = [path.relative_to(shipped).as_posix() for path in sorted(shipped.rglob("*")) if path.is_file()]
+    found = resolve(ref, None, endpoint, token, cache_dir, max_bytes=max_bytes, fresh=True)
+    if isinstance(found, Remote):
+        wanted = sorted(name for name in found.listing.files if client.limit_of(name))[:200]
+        names = [name for name in wanted if name != WEIGHTS] + [WEIGHTS]
+        if CONFIG not in names:
+            names.insert(0, CONFIG)  # says that there is none
+        source = [found.path(name) for name in names][-1].parent
     else:
-        listing = client.look_up(repo, revision, endpoint, token)
-        names = ["config.json", "model.safetensors"]
-        names += [name for name in sorted(listing.files) if client.limit_of(name) and name not in names][:200]
-        paths = [client.download(listing, name, endpoint, token, cache_dir, max_bytes) for name in names]
-        client.remember(listing, revision, cache_dir)
-        source = paths[0].parent
+        source, names = found.folder, [name for name in _files(found.folder) if client.limit_of(name)]
     if folder is None:
         return source
     target = Path(folder)
@@ -266,29 +254,48 @@ def pull(
 def describe_folder(folder: Path, ref: str, source: str, commit: str | None = None) -> Description:
     """A checkpoint on this disk; a card or configuration that cannot be read is a problem noted, not an error."""
     card, problem = Card(), None
-    path = folder / "README.md"
-    if path.is_file():
-        card = read_card(path.read_bytes()) if path.stat().st_size <= MAX_CARD else Card(problem="card too long")
+    with suppress(FileNotFoundError):
+        try:
+            card = read_card(read_limited(folder / CARD, MAX_CARD))
+        except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            card = Card(problem="card too long" if isinstance(error, ValueError) else plain(error))
     config: dict[str, Any] = {}
     try:
-        text = (folder / "config.json").read_bytes()[: 1 << 20]
-        loaded = json.loads(text)
+        loaded = read_config(folder)
         config = {key: loaded[key] for key in ("model", "dataset") if isinstance(loaded.get(key), str)}
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
-        problem = f"config.json unreadable: {str(error)[:200]}"
-    weights = folder / "model.safetensors"
+    except (OSError, ValueError) as error:
+        problem = f"config.json unreadable: {plain(error)}"
+    weights = folder / WEIGHTS
     size = weights.stat().st_size if weights.is_file() else None
     row = _row(ref, source, commit, card.metadata, problem or _unread(card), size, None, config)
-    found = [one for one in sorted(folder.rglob("*")) if one.is_file()]
-    files = {one.relative_to(folder).as_posix(): one.stat().st_size for one in found}
-    return Description(row, files, card.body, card.metadata)
+    return Description(row, _files(folder), card.body, card.metadata)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` as it is; what is no object, or longer than any, is a ValueError."""
+    try:
+        loaded = json.loads(read_limited(folder / CONFIG, client.LIMITS[CONFIG]))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(loaded, dict):
+        raise ValueError("not an object")
+    return loaded
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Sizes of files by name, of a thousand at most."""
+    found = (one for one in folder.rglob("*") if one.is_file())
+    sizes = {one.relative_to(folder).as_posix(): one.stat().st_size for one in islice(found, MAX_FILES)}
+    return dict(sorted(sizes.items()))
 
 
 def _cached(cache_dir: str | Path | None) -> list[Checkpoint]:
     rows = []
-    for folder in sorted(client.cache_of(cache_dir).glob("models--*--*")):
+    for folder in sorted(cache.cache_of(cache_dir).glob("models--*--*")):
         repo = folder.name.removeprefix("models--").replace("--", "/")
-        commit = client.cached_commit(repo, None, cache_dir)
+        commit = cache.cached_commit(repo, None, cache_dir)
         if commit is None:  # loaded by its commit alone
             commits = [path.parent for path in folder.glob("snapshots/*/config.json")]
             commits = [path for path in commits if (path / "model.safetensors").is_file()]
@@ -296,48 +303,35 @@ def _cached(cache_dir: str | Path | None) -> list[Checkpoint]:
         if commit is None or not parse_ref(repo):
             continue
         description = describe_folder(folder / "snapshots" / commit, repo, "cached", commit)
-        if _is_ours(folder / "snapshots" / commit / "config.json"):  # the cache is shared with other libraries
+        if _is_ours(folder / "snapshots" / commit):  # the cache is shared with other libraries
             rows.append(description.checkpoint)
     return rows
 
 
-def _is_ours(config: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
     try:
-        loaded = json.loads(config.read_bytes()[: 1 << 20])
-    except (OSError, ValueError, RecursionError):
+        loaded = read_config(folder)
+    except (OSError, ValueError):
         return False
-    return isinstance(loaded, dict) and isinstance(loaded.get("model"), str) and "arguments" in loaded
+    return isinstance(loaded.get("model"), str) and "arguments" in loaded
 
 
 def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
     """What the hub lists under our tag, page by page: the client's own listing would retry for 23 seconds."""
-    address = client.endpoint_of(endpoint)
-
-    def question() -> list[dict[str, Any]]:
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]
-            build_hf_headers,
-            get_session,
-            hf_raise_for_status,
-        )
-
-        headers = build_hf_headers(token=token)
-        query: dict[str, str] | None = {"filter": "unknot", "full": "true", "cardData": "true", "limit": "1000"}
-        url = f"{address}/api/models"
-        pages: list[dict[str, Any]] = []
-        while url and len(pages) < MAX_REMOTE:
-            response = get_session().get(url, params=query, headers=headers, timeout=client.DEADLINE)
-            hf_raise_for_status(response)
-            page = response.json()
-            if not isinstance(page, list):
-                raise ConnectionError("it does not speak as a hub does")
-            pages += page
-            url, query = response.links.get("next", {}).get("url", ""), None
-            if url and not url.startswith(f"{address}/"):
-                raise ConnectionError("its list goes on at another address")
-        return pages
-
+    address, subject = client.endpoint_of(endpoint), "The list of checkpoints"
+    query: dict[str, str] | None = {"filter": "unknot", "full": "true", "cardData": "true", "limit": "1000"}
+    listed: list[Any] = []
+    url, until = f"{address}/api/models", time.monotonic() + 3 * client.DEADLINE
+    while url and len(listed) < MAX_REMOTE and time.monotonic() < until:
+        page, following = client.ask_json(address, subject, url, token, query)
+        if not isinstance(page, list):
+            raise UnreachableError(f"{subject}: {address} does not speak as a hub does. Check HF_ENDPOINT.")
+        listed += page
+        url, query = following, None
+        if url and not url.startswith(f"{address}/"):
+            raise UnreachableError(f"{subject}: that of {address} goes on at another address, which is not asked.")
     rows = []
-    for one in client.ask(address, "The list of checkpoints", question):
+    for one in listed[:MAX_REMOTE]:
         if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not parse_ref(one["id"]):
             continue
         metadata = one.get("cardData") if isinstance(one.get("cardData"), dict) else {}

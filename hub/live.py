@@ -4,7 +4,6 @@ import base64
 import io
 import threading
 from collections import OrderedDict
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from torch import Tensor
 
 from unknot.datamodules import DATASETS, GroundTruthDataset
 from unknot.hub.client import MAX_PIXELS
+from unknot.hub.kinds import data_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix
-from unknot.zoo import MODELS, VAE
+from unknot.zoo import VAE
 
 STEPS = 11
 INACTIVE = 0.01
@@ -167,40 +167,6 @@ class Players:
                 while len(self._players) > self.capacity:
                     self._players.popitem(last=False)
             return player
-
-
-def describe_model(name: str | None) -> dict[str, Any]:
-    """Family of a model of the zoo, and whether it has codes to move.
-
-    >>> describe_model("BetaVAE"), describe_model("no such model")
-    ({'family': 'vae', 'latents': True}, {})
-    """
-    cls = MODELS.get(name or "")
-    if cls is None:
-        return {}
-    return {"family": family_of(cls), "latents": issubclass(cls, VAE)}
-
-
-def family_of(cls: type[Any]) -> str:
-    """The family of a model, which is the file of the zoo that it lives in.
-
-    >>> from unknot.zoo import BetaTCVAE
-    >>> family_of(BetaTCVAE)
-    'total-correlation'
-    """
-    return cls.__module__.rpartition(".")[2].replace("_", "-")
-
-
-_make = lru_cache(maxsize=16)(lambda name: DATASETS[name]())
-
-
-def data_of(name: str | None, image_shape: tuple[int, int, int]) -> GroundTruthDataset | None:
-    """The data set of this name, if it can be had without a download and its images fit."""
-    if name not in DATASETS:
-        return None
-    dataset: GroundTruthDataset = _make(name)
-    is_at_hand = dataset.is_prepared() or not getattr(dataset, "download_size", 0)  # the latter are drawn in seconds
-    return dataset if is_at_hand and tuple(dataset.image_shape) == tuple(image_shape) else None
 
 
 def read_image(content: bytes, image_shape: tuple[int, int, int]) -> Tensor:

@@ -17,8 +17,9 @@ import torch
 import yaml
 
 from unknot.datamodules import DATASETS
+from unknot.hub.describing import Facts, check_scores
 from unknot.hub.loading import load
-from unknot.hub.publishing import Facts, assemble, check_scores
+from unknot.hub.publishing import assemble
 from unknot.hub.refs import ORGANISATION, SHIPPED
 from unknot.metrics import Scores, evaluate
 

@@ -2,10 +2,10 @@
 
 import inspect
 import json
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
 import torch
@@ -17,28 +17,14 @@ from unknot import __version__
 from unknot._files import replacing
 from unknot._lightning import pl
 
+if TYPE_CHECKING:
+    from unknot.hub.sources import Source
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KEYS = {"model", "arguments", "dataset", "unknot"}
 FLOATS = {"F16", "BF16", "F32", "F64"}
 MAX_CONFIG = 1 << 20
 MAX_LIST = 64
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the files of a checkpoint come from: here a folder; :mod:`unknot.hub` adds repositories."""
-
-    folder: Path
-    repo: str | None = None
-    commit: str | None = None
-
-    def path(self, file: str) -> Path:
-        """A file to read."""
-        return self.folder / file
-
-    def label(self, file: str) -> str:
-        """How messages name the file."""
-        return str(self.folder / file)
 
 
 class Pretrained:
@@ -87,26 +73,26 @@ class Pretrained:
         return folder
 
     @classmethod
-    def from_pretrained(cls, ref: str | Path, **where: Any) -> Self:
+    def from_pretrained(cls, ref: str | Path, **options: Any) -> Self:
         """Load a checkpoint, strictly, in evaluation mode.
 
         Args:
             ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
                 folder that :meth:`save_pretrained` wrote.
-            where: ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
-                :func:`unknot.hub.loading.find`.
+            options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
+                :func:`unknot.hub.sources.resolve`; whatever else is given replaces an argument of the model.
 
         >>> import tempfile
         >>> from unknot.zoo import BetaVAE
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = BetaVAE(beta=2.0).save_pretrained(folder)
-        ...     BetaVAE.from_pretrained(folder).beta
-        2.0
+        ...     BetaVAE.from_pretrained(folder).beta, BetaVAE.from_pretrained(folder, beta=4.0).beta
+        (2.0, 4.0)
         """
-        from unknot.hub.loading import find  # the zoo itself knows no hub
+        from unknot.hub.loading import WHERE, find, overridden  # the zoo itself knows no hub
 
-        source = find(ref, **where)
-        config = read_config(source)
+        source = find(ref, **{name: value for name, value in options.items() if name in WHERE})
+        config = overridden(read_config(source), options)
         if config["model"] != cls.__name__:
             raise ValueError(
                 f"{source.label(CONFIG)}: this is a {config['model']}, not a {cls.__name__}. "
@@ -147,7 +133,7 @@ def arguments_of(cls: type[Any]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def read_config(source: Source) -> dict[str, Any]:
+def read_config(source: "Source") -> dict[str, Any]:
     """Read and check ``config.json``."""
     path, label = source.path(CONFIG), source.label(CONFIG)
     try:
@@ -169,7 +155,7 @@ def read_config(source: Source) -> dict[str, Any]:
     return config
 
 
-def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
+def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
     """A model of class ``cls`` with the arguments of ``config`` and the weights of ``source``, in evaluation mode."""
     label, arguments = source.label(CONFIG), config["arguments"]
     known = arguments_of(cls)
@@ -191,7 +177,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
     return model.eval()
 
 
-def _read_weights(source: Source, model: nn.Module) -> dict[str, torch.Tensor]:
+def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]:
     """Read weights, in any float precision, whose names and shapes in the header are exactly those of ``model``."""
     expected = model.state_dict()
     path, label = source.path(WEIGHTS), source.label(WEIGHTS)
@@ -211,13 +197,23 @@ def _read_weights(source: Source, model: nn.Module) -> dict[str, torch.Tensor]:
             ]
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+                told = "; ".join(_plain(problem) for problem in problems[:3])
                 raise ValueError(
-                    f"{label}: not the weights of this {type(model).__name__} ({'; '.join(problems[:3])}{more}). "
+                    f"{label}: not the weights of this {type(model).__name__} ({told}{more}). "
                     f"{CONFIG} and {WEIGHTS} must come from the same model."
                 )
             # A copy, because these tensors are windows into the file, which may yet be overwritten.
-            return {name: file.get_tensor(name).to(tensor.dtype, copy=True) for name, tensor in expected.items()}
+            weights = {name: file.get_tensor(name).to(tensor.dtype, copy=True) for name, tensor in expected.items()}
     except FileNotFoundError:
         raise FileNotFoundError(f"{label}: no such file; the folder holds a config but no weights.") from None
     except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{label}: not a whole safetensors file ({error}). Copy or save it again.") from None
+        raise ValueError(f"{label}: not a whole safetensors file ({_plain(error)}). Copy or save it again.") from None
+    if broken := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+        named = ", ".join(_plain(name) for name in broken[:3]) + (", ..." if len(broken) > 3 else "")
+        warnings.warn(f"{label}: {named} hold numbers that are not finite; so will what is computed.", stacklevel=5)
+    return weights
+
+
+def _plain(text: object) -> str:
+    """What a stranger wrote, for a message: short, and without what a terminal obeys."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:200])

@@ -6,12 +6,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import CommitOperationAdd, HfApi, snapshot_download
+import yaml
+from huggingface_hub import CommitOperationAdd, HfApi, parse_eval_result_entries, snapshot_download
 
 from unknot.cli import main
-from unknot.hub import ConflictError, list_checkpoints, load, publish_shipped, pull, push, refs, show
+from unknot.hub import (
+    ConflictError,
+    list_checkpoints,
+    load,
+    publish_shipped,
+    publishing,
+    pull,
+    push,
+    refs,
+    show,
+)
 from unknot.hub.cards import read_card
-from unknot.hub.publishing import Facts, assemble
+from unknot.hub.describing import Facts
+from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
 from unknot.zoo import AdaGVAE, BetaVAE, SlotAutoEncoder
 
@@ -58,10 +70,11 @@ def test_push_load_list_show_pull(here, model, name, tmp_path):
 
     described = show(name)
     assert described.checkpoint.scores == row.scores
-    assert set(described.files) == {"README.md", "config.json", "model.safetensors", "pictures/traversals.png"}
+    fetched = {"README.md", "config.json", "model.safetensors", "pictures/traversals.png"}
+    assert set(described.files) == {*fetched, ".eval_results/unknot.yaml"}
 
     folder = pull(name, tmp_path / "pulled")
-    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == set(described.files)
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == fetched
     assert same(load(folder), model)
     # The announcement comes before the token is sent, and names the place.
     assert here.url in said[0]
@@ -69,16 +82,45 @@ def test_push_load_list_show_pull(here, model, name, tmp_path):
     assert here.token not in "".join(said)
 
 
-def test_the_snippet_of_the_card_pins_the_commit_of_the_weights(here, model, name):
+def test_a_push_is_one_commit_and_its_snippet_runs(here, model, name):
     model.push_to_hub(name, say=lambda text: None)
-    card = card_of(here, name)
-    first = commits(here, name)[-2]  # after the empty one
-    assert card.metadata["unknot"]["commit"] == first
-    snippet = card.body.partition("```python\n")[2].partition("```")[0]
-    assert f'"{name}@{first}"' in snippet
+    assert len(commits(here, name)) == 2  # the first is the empty one
+    snippet = card_of(here, name).body.partition("```python\n")[2].partition("```")[0]
     scope = {"images": images(model)}
     exec(snippet, scope)
     assert torch.equal(scope["codes"], model.represent(images(model)))
+
+
+def test_a_push_builds_one_card_and_reads_the_weights_once(here, model, name, monkeypatch):
+    built, read = [], []
+    original, original_content = publishing.card_text, publishing._content
+    monkeypatch.setattr(publishing, "card_text", lambda *a, **k: built.append(1) or original(*a, **k))
+    monkeypatch.setattr(publishing, "_content", lambda path: read.append(path.name) or original_content(path))
+    model.push_to_hub(name, scores={"mig": 0.25}, say=lambda text: None)
+    assert len(built) == 1
+    assert read.count("model.safetensors") == 1
+
+
+def test_branches_messages_and_overrides(here, make, name):
+    make(0).push_to_hub(name, say=lambda text: None)
+    make(1).push_to_hub(name, revision="dev", commit_message="Try another seed", say=lambda text: None)
+    assert here.api.list_repo_commits(name, revision="dev")[0].title == "Try another seed"
+    assert same(BetaVAE.from_pretrained(name, revision="dev"), make(1))
+    assert same(load(name), make(0))
+    assert (load(name, beta=9.0).beta, BetaVAE.from_pretrained(name, beta=9.0).beta) == (9.0, 9.0)
+    with pytest.raises(ValueError, match=r"names a revision, and revision='main' another one"):
+        load(f"{name}@dev", revision="main")
+    with pytest.raises(ValueError, match=r"BetaVAE has no arguments \['gama'\]"):
+        load(name, gama=1.0)
+
+
+def test_results_for_leaderboards(here, model, name):
+    scores = Scores({"mig": 0.25}, {"mig": 0.01}, protocol={"num_train": 100})
+    model.push_to_hub(name, scores, say=lambda text: None)
+    path = here.api.hf_hub_download(name, ".eval_results/unknot.yaml")
+    [entry] = parse_eval_result_entries(yaml.safe_load(Path(path).read_text()))
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("unknot/bars", "mig", 0.25)
+    assert entry.notes == "± 0.01; num_train 100"
 
 
 def test_the_card_tells_machines(here, name, make):
@@ -150,9 +192,6 @@ def test_an_edited_readme_keeps_its_text(here, make, name):
     assert after.metadata["language"] == "en"
     assert {"mine", "unknot"} <= set(after.metadata["tags"])
     assert show(name).checkpoint.scores == {"mig": 0.75}
-    assert after.metadata["unknot"]["commit"] == load(name).hub_revision or after.metadata["unknot"][
-        "commit"
-    ] in commits(here, name)
 
 
 def test_an_unedited_readme_is_written_anew(here, make, name):
@@ -278,7 +317,7 @@ def test_publish_shipped(shipped, here, model):
     described = show("lab/betavae-bars")
     assert described.checkpoint.scores == {"mig": 0.5}
     assert (described.checkpoint.seed, described.checkpoint.license) == (1, "mit")
-    assert 'from_pretrained("lab/betavae-bars@' in described.body
+    assert 'from_pretrained("lab/betavae-bars"' in described.body
 
 
 # The commands

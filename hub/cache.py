@@ -1,0 +1,123 @@
+"""The client's cache, which we share: where files of a commit lie, and whether they are still what they were."""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unknot._files import replacing
+from unknot.hub.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from unknot.hub.client import Listing
+
+
+def cache_of(cache_dir: str | Path | None = None) -> Path:
+    """Folder of the client's cache, which we share: the argument, ``HF_HUB_CACHE`` or ``HF_HOME``, or the default."""
+    if cache_dir or os.environ.get("HF_HUB_CACHE"):
+        return Path(cache_dir or os.environ["HF_HUB_CACHE"]).expanduser()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """Size and hash of a file as the hub announces them: sha256 for large ones, git's sha1 for the others."""
+
+    size: int
+    sha256: str | None
+    sha1: str | None
+
+    def hasher(self) -> Any:
+        """What computes its hash."""
+        return hashlib.sha256() if self.sha256 else hashlib.sha1(b"blob %d\0" % self.size)
+
+    def check(self, size: int, digest: str, subject: str) -> None:
+        """Compare what was found with what was announced."""
+        if size != self.size:
+            raise IntegrityError(
+                f"{subject}: {size:,} bytes instead of the announced {self.size:,}. The copy was removed; load again."
+            )
+        if digest != (self.sha256 or self.sha1):
+            raise IntegrityError(
+                f"{subject}: expected the hash {self.sha256 or self.sha1}, got {digest}. "
+                "The copy was removed; load again."
+            )
+
+
+def check_hash(path: Path, file: RemoteFile, subject: str) -> None:
+    """Compare a file of the cache with what was announced; remove it if it differs."""
+    digest, size = file.hasher(), path.stat().st_size
+    with path.open("rb") as content:
+        while size == file.size and (chunk := content.read(1 << 20)):
+            digest.update(chunk)
+    try:
+        file.check(size, digest.hexdigest(), subject)
+    except IntegrityError:
+        if path.is_symlink():
+            path.resolve().unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        raise
+
+
+# models--USER--NAME/{refs/BRANCH, snapshots/COMMIT/FILE -> blobs/HASH}
+
+
+def repo_cache(repo: str, cache_dir: str | Path | None = None) -> Path:
+    """Folder of a repository in the cache."""
+    return cache_of(cache_dir) / f"models--{repo.replace('/', '--')}"
+
+
+def cached_commit(repo: str, revision: str | None, cache_dir: str | Path | None = None) -> str | None:
+    """The commit of a revision as the cache last saw it, if it holds a model at that commit."""
+    folder, commit = repo_cache(repo, cache_dir), revision or "main"
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", commit) or ".." in commit:
+            return None
+        try:
+            commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            return None
+    whole = re.fullmatch(r"[0-9a-f]{40}", commit) and all(
+        (folder / "snapshots" / commit / name).is_file() for name in ("config.json", "model.safetensors")
+    )
+    return commit if whole else None
+
+
+def cached_file(path: Path, subject: str) -> Path:
+    """A file of the cache whose content still has the hash that it is named by (where links tell it)."""
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    size = path.stat().st_size
+    if re.fullmatch(r"[0-9a-f]{64}", name):
+        check_hash(path, RemoteFile(size, name, None), subject)
+    elif re.fullmatch(r"[0-9a-f]{40}", name):
+        check_hash(path, RemoteFile(size, None, name), subject)
+    return path
+
+
+def remember(listing: "Listing", revision: str | None, cache_dir: str | Path | None = None) -> None:
+    """Note in the cache which commit a branch or tag stood for, so that it can be loaded without the hub."""
+    name = revision or "main"
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) and name != listing.commit:
+        try:
+            with replacing(repo_cache(listing.repo, cache_dir) / "refs" / name) as beside:
+                beside.write_text(listing.commit, encoding="utf-8")
+        except OSError:  # a cache that one may read and not write
+            return
+
+
+def place(listing: "Listing", name: str, cache_dir: str | Path | None = None) -> tuple[Path, Path]:
+    """Where a file of a commit is found in the cache, and where its content lies, named by its hash."""
+    folder, file = repo_cache(listing.repo, cache_dir), listing.files[name]
+    return folder / "snapshots" / listing.commit / name, folder / "blobs" / str(file.sha256 or file.sha1)
+
+
+def link(path: Path, blob: Path) -> None:
+    """Let a file of a commit lead to its content; a copy where the disk has no links."""
+    with replacing(path) as beside:
+        try:
+            beside.symlink_to(os.path.relpath(blob, path.parent))
+        except OSError:
+            beside.write_bytes(blob.read_bytes())

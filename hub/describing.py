@@ -1,0 +1,200 @@
+"""What a card tells about a checkpoint: to machines in its metadata, to people in its text, to leaderboards beside."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from unknot.hub.cards import Card, digest, facts_of, label, model_index, plain, scores_of, write_card
+from unknot.hub.kinds import family_of
+from unknot.hub.sources import CONFIG, WEIGHTS
+from unknot.metrics.scores import Scores
+from unknot.zoo import MODELS
+
+RESULTS = ".eval_results/unknot.yaml"
+OURS = ("method:", "zoo-dataset:", "family:")
+"""Beginnings of the tags that a push sets anew; all others are left as they are."""
+CAPTIONS = {
+    "traversals": "What each code does: one row per code, from -2 to 2",
+    "reconstructions": "Reconstructions",
+    "factor_code": "Which code tells of which factor",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a card tells about a checkpoint besides its weights."""
+
+    scores: Scores = field(default_factory=Scores)
+    seed: int | None = None
+    command: str | None = None
+    license: str | None = None
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file that is published, read once."""
+
+    path: Path
+    size: int
+    sha256: str
+    sha1: str
+
+
+def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content], old: Card | None = None) -> str:
+    """The card; a text that somebody has edited stays, and what others added to the metadata too."""
+    old = old or Card()
+    body = body_of(model, repo, facts, files)
+    metadata = metadata_of(model, repo, facts, files[WEIGHTS])
+    metadata["unknot"]["body"] = digest(body)
+    edited = bool(old.body.strip()) and digest(old.body) != facts_of(old.metadata).get("body")
+    return write_card(merged(old.metadata, metadata), old.body if edited else body)
+
+
+def metadata_of(model: Any, repo: str, facts: Facts, weights: Content) -> dict[str, Any]:
+    """What the card tells machines."""
+    method, dataset, family = type(model).__name__, model.trained_on, family_of(type(model))
+    tags = ["unknot", "disentanglement", f"method:{method.lower()}", f"family:{family}"]
+    if dataset:
+        tags.append(f"zoo-dataset:{plain(dataset, 50).replace(' ', '-').lower()}")
+    metadata: dict[str, Any] = {"library_name": "unknot", "tags": tags}
+    if facts.license:
+        metadata["license"] = facts.license
+    if facts.scores:
+        metadata["model-index"] = model_index(repo, dataset or "unknown", facts.scores, {})
+    block = {
+        "schema": 1,
+        "version": version("unknot"),
+        "torch": str(torch.__version__),
+        "model": method,
+        "dataset": dataset,
+        "family": family,
+        "seed": facts.seed,
+        "command": facts.command,
+        "bytes": weights.size,
+        "weights": weights.sha256,
+    }
+    metadata["unknot"] = {key: value for key, value in block.items() if value is not None}
+    return metadata
+
+
+def eval_results(dataset: str | None, scores: Scores) -> str:
+    """Scores in the form of ``.eval_results/*.yaml``, which leaderboards read; how they were measured is in the notes.
+
+    >>> print(eval_results("dsprites", Scores({"mig": 0.3}, {"mig": 0.01}, protocol={"num_train": 10_000})), end="")
+    - dataset:
+        id: unknot/dsprites
+        task_id: mig
+      value: 0.3
+      notes: ± 0.01; num_train 10000
+    """
+    name = plain(dataset or "unknown", 50).replace(" ", "-").lower()
+    how = [f"{key} {plain(value)}" for key, value in scores.protocol.items()]
+    entries = []
+    for score, value in scores.items():
+        spread = [f"± {scores.std[score]:.4g}"] if score in scores.std else []
+        notes = "; ".join([*spread, ", ".join(how)]).strip("; ")
+        entry = {"dataset": {"id": f"unknot/{name}", "task_id": score}, "value": value}
+        entries.append(entry | ({"notes": notes} if notes else {}))
+    return yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> str:
+    """What the card tells people."""
+    method = type(model).__name__
+    trained = f", trained on {plain(model.trained_on)}" if model.trained_on else ""
+    ours = "of the `unknot` zoo" if _is_of_the_zoo(type(model)) else "of its author, built on the `unknot` zoo"
+    parts = [f"# {repo.partition('/')[2]}", f"`{method}` {ours}{trained}."]
+    for name in sorted(files, reverse=True):
+        if name.startswith("pictures/"):
+            stem = Path(name).stem
+            parts.append(f"![{CAPTIONS.get(stem, stem.replace('_', ' '))}]({name})")
+    parts += ["## Load it", f"```python\n{snippet(model, repo)}\n```"]
+    if facts.scores:
+        spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
+        rows = [f"| {label(name)} | {value:.4f}{spread.get(name, '')} |" for name, value in facts.scores.items()]
+        parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
+        if how := ", ".join(f"{key} {plain(value)}" for key, value in facts.scores.protocol.items()):
+            parts.append(f"Measured with {how}.")
+    arguments = json.loads(files[CONFIG].path.read_text(encoding="utf-8"))["arguments"]
+    rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in arguments.items()]
+    parts += ["## How it was trained", "\n".join(["| argument | value |", "|---|---|", *rows])]
+    if facts.command:
+        parts.append(f"```\n{plain(facts.command, 2000).replace('`', '')}\n```")
+        if "training.yaml" in facts.command:
+            parts.append("`training.yaml` names what is run: read it first, as any program of a stranger.")
+    if facts.seed is not None:
+        parts.append(f"Seed {facts.seed}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def snippet(model: Any, repo: str) -> str:
+    """How to load it; the class of somebody's own must be registered by importing its module."""
+    cls = type(model)
+    if _is_of_the_zoo(cls):
+        lines = [f"from unknot.zoo import {cls.__name__}", "", f'model = {cls.__name__}.from_pretrained("{repo}")']
+    else:
+        module = cls.__module__ if cls.__module__ != "__main__" else f"the_module_of_{cls.__name__.lower()}"
+        lines = ["from unknot.hub import load", f"import {module}  # which registers {cls.__name__}", ""]
+        lines.append(f'model = load("{repo}")')
+    if hasattr(model, "represent"):
+        shape = ", ".join(map(str, model.image_shape))
+        lines.append(f"codes = model.represent(images)  # images: float [N, {shape}] in [0, 1]")
+    return "\n".join(lines)
+
+
+def _is_of_the_zoo(cls: type[Any]) -> bool:
+    return cls.__module__.startswith("unknot.zoo.") and MODELS.get(cls.__name__) is cls
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """New metadata over old ones; what others added stays, scores of other weights do not.
+
+    >>> merged({"tags": ["mine", "method:vae"], "language": "en"}, {"tags": ["unknot"]})
+    {'tags': ['mine', 'unknot'], 'language': 'en'}
+    """
+    kept = {key: value for key, value in old.items() if key not in ("model-index", "unknot")}
+    tags = [tag for tag in kept.get("tags") or [] if isinstance(tag, str) and not tag.startswith(OURS)]
+    both = {**kept, **new}
+    both["tags"] = list(dict.fromkeys([*tags, *new["tags"]]))
+    return both
+
+
+def facts_from(card: Card) -> Facts:
+    """What a card of ours tells."""
+    block = facts_of(card.metadata)
+    seed, command, licence = block.get("seed"), block.get("command"), card.metadata.get("license")
+    return Facts(
+        scores_of(card.metadata),
+        seed if isinstance(seed, int) else None,
+        command if isinstance(command, str) else None,
+        licence if isinstance(licence, str) else None,
+    )
+
+
+def filled(facts: Facts, old: Facts) -> Facts:
+    """Facts, and where they are silent those of the card that describes the same weights."""
+    missing = {name: getattr(old, name) for name in ("seed", "command", "license") if getattr(facts, name) is None}
+    if not facts.scores:
+        missing["scores"] = old.scores
+    return replace(facts, **missing)
+
+
+def check_scores(scores: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> Scores:
+    """Scores as plain finite numbers, without details, and how they were measured.
+
+    >>> check_scores({"mig": 0.25, "mig/shape": 0.1})
+    Scores({'mig': 0.25})
+    """
+    for name, value in scores.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or not math.isfinite(float(value)):
+            raise ValueError(f"The score {name!r} is {value!r}; a card holds finite numbers. Leave it out.")
+    known = Scores.from_flat(scores, protocol)
+    return Scores(known, known.std, protocol=known.protocol)

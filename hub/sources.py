@@ -1,0 +1,171 @@
+"""Where a checkpoint is found: a folder, the package, the cache, or a hub. Decided here alone, without torch."""
+
+import hashlib
+import logging
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unknot.hub import cache, client
+from unknot.hub.bounded import read_limited
+from unknot.hub.cards import MAX_CARD, facts_of, read_card
+from unknot.hub.disk import digest
+from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
+from unknot.hub.refs import parse_ref, shipped_folder
+from unknot.hub.storage import COMMIT
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder that holds the files of a checkpoint."""
+
+    kind = "folder"
+    folder: Path
+    repo: str | None = None
+    commit: str | None = None
+
+    def path(self, file: str) -> Path:
+        """A file to read. Weights that are not those which the card describes are told of."""
+        if file == WEIGHTS and (problem := self._foreign_weights()):
+            warnings.warn(f"{self.label(WEIGHTS)}: {problem}", stacklevel=4)
+        return self.folder / file
+
+    def label(self, file: str) -> str:
+        """How messages name the file."""
+        return str(self.folder / file)
+
+    def _foreign_weights(self) -> str | None:
+        """What is wrong if the card tells the hash of other weights than are here."""
+        try:
+            told = facts_of(read_card(read_limited(self.folder / CARD, MAX_CARD)).metadata).get("weights")
+            with (self.folder / WEIGHTS).open("rb") as file:
+                found = digest(file, hashlib.sha256()) if isinstance(told, str) else None
+        except (OSError, ValueError):
+            return None
+        return (
+            None if found == told else f"not the weights that {CARD} describes (their sha256 is {found}, not {told})."
+        )
+
+
+@dataclass(frozen=True)
+class Shipped(Source):
+    """A checkpoint that came with the package, which nobody changes."""
+
+    kind = "shipped"
+
+    def path(self, file: str) -> Path:
+        """A file to read, if it is the one that was shipped."""
+        if file == WEIGHTS and (problem := self._foreign_weights()):
+            raise IntegrityError(f"{self.label(WEIGHTS)}: {problem} Install the package again.")
+        return self.folder / file
+
+
+@dataclass(frozen=True)
+class Cached(Source):
+    """Files of one commit in the client's cache, checked by the hash in their name."""
+
+    kind = "cached"
+
+    def path(self, file: str) -> Path:
+        """The file, if it is still what was downloaded."""
+        return cache.cached_file(self.folder / file, self.label(file))
+
+    def label(self, file: str) -> str:
+        """How messages name a file."""
+        return f"{self.repo}@{(self.commit or '')[:7]}/{file}"
+
+
+@dataclass(frozen=True)
+class Remote(Cached):
+    """Files of one commit on a hub, downloaded when asked for."""
+
+    kind = "remote"
+    listing: client.Listing = field(kw_only=True)
+    revision: str | None = field(kw_only=True)
+    where: dict[str, Any] = field(kw_only=True)
+
+    def path(self, file: str) -> Path:
+        """The file, downloaded to the cache and checked against what the hub announced."""
+        path = client.download(self.listing, file, **self.where)
+        if file == WEIGHTS:  # the last to come; before, the state that the cache knows is the one that it has
+            cache.remember(self.listing, self.revision, self.where["cache_dir"])
+        return path
+
+
+def resolve(
+    ref: str | Path,
+    revision: str | None = None,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    max_bytes: int | None = None,
+    fresh: bool = False,
+) -> Source:
+    """Where the files of a checkpoint are: a folder that exists, a shipped one, the cache, or a hub.
+
+    A commit in full is taken from the cache without a question. A branch or tag is asked for, so that one gets its
+    newest state; where the hub cannot be reached, the cached state is used with a warning.
+
+    Args:
+        ref: a folder, a shipped name, ``USER/REPO`` or ``USER/REPO@REVISION``.
+        revision: a branch, tag or commit, in place of ``@REVISION``.
+        endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
+        token: to read private repositories; by default ``HF_TOKEN`` or the saved login; False sends none.
+        cache_dir: the client's cache; by default its own.
+        local_files_only: never ask a hub.
+        max_bytes: weights above this size are refused (default: 2 GB).
+        fresh: ask the hub even for a commit whose model is in the cache, for it may have more files.
+    """
+    folder, named = Path(ref), parse_ref(ref)
+    if folder.is_dir() and (named is None or (folder / CONFIG).exists()):
+        if revision is not None:
+            raise ValueError(f"{ref} is a folder, which has no revision {revision!r}.")
+        return Source(folder)
+    if named is None:
+        raise FileNotFoundError(
+            f"{ref}: no such folder. Give a folder that save_pretrained or `unknot fit` wrote, a shipped name, "
+            "USER/REPO or USER/REPO@REVISION."
+        )
+    repo, written = named
+    if written is not None and revision not in (None, written):
+        raise ValueError(f"{ref} names a revision, and revision={revision!r} another one. Give one of them.")
+    revision = revision or written
+    if revision is None and (shipped := shipped_folder(repo)):
+        return Shipped(shipped, repo)
+
+    offline = local_files_only or client.is_offline()
+    known = cache.cached_commit(repo, revision, cache_dir)
+    snapshots = cache.repo_cache(repo, cache_dir) / "snapshots"
+    if known and (offline or (known == revision and not fresh)):
+        return Cached(snapshots / known, repo, known)
+    if offline:
+        raise OfflineError(
+            f"{ref}: not in the cache ({cache.cache_of(cache_dir)}), and offline. Unset HF_HUB_OFFLINE, or run "
+            f"`unknot hub pull {ref}` where there is a network."
+        )
+    try:
+        listing = client.look_up(repo, revision, endpoint, token)
+    except UnreachableError as error:
+        if not known:
+            raise
+        warnings.warn(f"{error} Using {repo}@{known[:7]} of the cache, which may be old.", stacklevel=4)
+        return Cached(snapshots / known, repo, known)
+    logger.info("Found %s@%s (%s)", repo, listing.commit[:7], revision or "main")
+    where = {"endpoint": endpoint, "token": token, "cache_dir": cache_dir, "max_bytes": max_bytes}
+    return Remote(snapshots / listing.commit, repo, listing.commit, listing=listing, revision=revision, where=where)
+
+
+def check_pinned(ref: str | Path, revision: str | None = None) -> None:
+    """Where ``UNKNOT_PINNED_ONLY`` is set, refuse what may be something else tomorrow."""
+    named = parse_ref(ref)
+    if not os.environ.get("UNKNOT_PINNED_ONLY") or named is None or (Path(ref) / CONFIG).exists():
+        return
+    repo, revision = named[0], revision or named[1]
+    if not COMMIT.fullmatch(revision or "") and not (revision is None and shipped_folder(repo)):
+        raise ValueError(f"{ref}: UNKNOT_PINNED_ONLY is set, so a commit must be named in full: {repo}@COMMIT.")
