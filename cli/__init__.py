@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from unknot.cli.own import take_imports
 from unknot.cli.parsing import examples
 
 COMMANDS = {
@@ -26,13 +27,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(argv)
     try:
         return _dispatch(argv)
-    except (ValueError, OSError, FloatingPointError) as error:
-        message = " ".join(str(error).split())
-        print(f"unknot: error: {message} (UNKNOT_DEBUG=1 shows where)", file=sys.stderr)
+    except (ValueError, OSError, FloatingPointError, ImportError) as error:
+        print(f"unknot: error: {_plain(str(error))} (UNKNOT_DEBUG=1 shows where)", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("unknot: stopped", file=sys.stderr)
+        return 130
+
+
+def _plain(message: str) -> str:
+    """One line for a terminal: names in it may be a stranger's, with control characters or without end."""
+    words = " ".join(message[:10_000].split())
+    return "".join(letter if letter.isprintable() else "�" for letter in words)[:2_000]
 
 
 def _dispatch(argv: list[str]) -> int:
+    argv, modules = take_imports(argv)
     parser = argparse.ArgumentParser(
         prog="unknot",
         description="Representations with structure: train, score and look at models that disentangle.",
@@ -50,7 +60,7 @@ def _dispatch(argv: list[str]) -> int:
     if COMMANDS.get(asked or "") == "run" and not {"-h", "--help"} & set(argv[1:]):
         from unknot.cli.run import run_command  # LightningCLI parses these itself
 
-        return run_command(argv)
+        return run_command(argv, modules)
     arguments = parser.parse_args(argv)
     if not asked:
         parser.print_help()

@@ -1,8 +1,10 @@
 """``unknot fit | validate | test | predict``: what their help says; LightningCLI parses and runs them."""
 
 import os
+from collections.abc import Sequence
 
 from unknot import configs
+from unknot.cli import own
 from unknot.cli.parsing import Commands, command
 
 RUNS = {
@@ -45,15 +47,16 @@ def add_to(commands: Commands) -> None:
             parser.add_argument(
                 "--checkpoint_every", metavar="STEPS", help="between saves of last.ckpt (default: 1000)"
             )
+        parser.add_argument(own.FLAG, metavar="MODULE", help=own.HELP)
         parser.add_argument("--ckpt_path", metavar="FILE", help="start from this Lightning checkpoint")
         parser.add_argument("--print_config", action="store_true", help="show the whole configuration and stop")
         parser.add_argument("--help-all", action="store_true", help="show every argument of the Trainer too")
 
 
-def run_command(argv: list[str]) -> int:
-    """Hand the words over to LightningCLI."""
+def run_command(argv: list[str], imported: Sequence[str]) -> int:
+    """Hand the words over to LightningCLI, with the modules that ``--import`` named."""
     # The modules of the zoo must be of the Lightning whose command line this is, here and in child processes.
     os.environ["UNKNOT_LIGHTNING"] = "pytorch_lightning"
     from unknot.cli.training import run
 
-    return run(argv)
+    return run(argv, imported)

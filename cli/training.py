@@ -3,36 +3,108 @@
 import itertools
 import pickle
 import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from jsonargparse import ArgumentError
+from lightning_fabric.plugins import CheckpointIO
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 import unknot.datamodules
 import unknot.zoo  # noqa: F401  both make class names known without their module paths
 from unknot import configs
 from unknot._files import replacing
 from unknot.cli.quiet import hush_lightning
+from unknot.cli.run_folder import (
+    LAST,
+    CountOn,
+    CurveLogger,
+    Resumption,
+    WholeCheckpoints,
+    WholeConfig,
+    abandon,
+    claim,
+    find_resumption,
+    occupy,
+    sweep,
+)
+from unknot.cli.stopping import StopCleanly, Stopped
+from unknot.cli.trust import named_modules, only_known_classes, refusal
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import Pictures
 from unknot.zoo.set_pictures import SlotPictures
 
 
+@dataclass
+class Run:
+    """What a command line asks for, and where it goes."""
+
+    words: list[str]
+    name: str | None = None
+    resumption: Resumption | None = None
+    stop: StopCleanly = field(default_factory=StopCleanly)
+    folder: Path | None = None
+    """Of this run, once it has one."""
+
+    lock: FileLock | None = None
+
+    def open_folder(self, root: Path, fallback: str) -> Path:
+        """The folder that this process alone writes to; on other ranks a name for what rank zero will tell them."""
+        if getattr(rank_zero_only, "rank", 0):
+            return root / "of_rank_zero" / "version"
+        folder = self.resumption.run if self.resumption else claim(root / (self.name or fallback))
+        self.lock = occupy(folder)
+        self.folder = folder
+        sweep(folder)
+        return folder
+
+    def close_folder(self, finished: bool) -> None:
+        """Let others have the folder; remove it if it is of no use to them."""
+        if self.folder and not finished and not self.resumption:
+            abandon(self.folder)
+        if self.lock:
+            self.lock.release()
+
+
 class UnknotCLI(LightningCLI):
     """Runs go to ``runs/NAME/version_N``: logs, checkpoints, pictures and the final model."""
 
-    run_name: str | None = None
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        quiet: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
+        super().__init__(
+            Model,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            save_config_callback=WholeConfig,
+            parser_kwargs={**quiet, **{command: dict(quiet) for command in self.subcommands()}},
+            trainer_defaults={"max_epochs": -1, "check_val_every_n_epoch": None},
+            auto_configure_optimizers=False,
+            args=run.words,
+        )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Options of our callbacks."""
         parser.add_lightning_class_args(Pictures, "pictures")
         parser.add_argument("--checkpoint_every", type=int, default=1000, help="Steps between saves of last.ckpt.")
+
+    def _parse_ckpt_path(self) -> None:
+        """Take no class and no option from a checkpoint: what a run is, the configuration says."""
 
     def before_instantiate_classes(self) -> None:
         """Read Lightning checkpoints as data: their pickles may not run code."""
@@ -42,21 +114,35 @@ class UnknotCLI(LightningCLI):
         """Add loggers that share a folder, and the checkpoints of the best and the last state."""
         trainer = self._get(self.config_init, "trainer")
         if trainer.get("logger") in (None, True) and not trainer.get("fast_dev_run"):
-            name = self.run_name or type(self.model).__name__
-            root = trainer.get("default_root_dir") or "runs"
-            version = _next_version(Path(root) / name)
-            kwargs["logger"] = [logger(root, name, version) for logger in (CSVLogger, TensorBoardLogger)]
+            root = Path(trainer.get("default_root_dir") or "runs")
+            folder = self.run.open_folder(root, type(self.model).__name__)
+            step = self.run.resumption.step if self.run.resumption else None
+            board = TensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step=step)
+            kwargs["logger"] = [CurveLogger(folder, step), board]
         pictures = self._get(self.config_init, "pictures")
         if not isinstance(self.model, VAE):
             few = min(6, pictures.num_images)
             self.config_init[self.subcommand].pictures = SlotPictures(pictures.every_n_steps, few)
+        plugins = trainer.get("plugins") or []
+        plugins = plugins if isinstance(plugins, list) else [plugins]
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            kwargs["plugins"] = [*plugins, WholeCheckpoints()]
         every = self._get(self.config, "checkpoint_every")
         self.trainer_defaults["callbacks"] = [
+            self.run.stop,
             ModelCheckpoint(filename="best", monitor="val/loss", enable_version_counter=False),
-            ModelCheckpoint(every_n_train_steps=every, save_last=True, save_top_k=0, save_on_train_epoch_end=False),
+            ModelCheckpoint(
+                every_n_train_steps=every,
+                save_last=True,
+                save_top_k=0,
+                save_on_train_epoch_end=False,
+                enable_version_counter=False,
+            ),
         ]
         if trainer.get("enable_checkpointing") is False:
-            del self.trainer_defaults["callbacks"]
+            del self.trainer_defaults["callbacks"][1:]
+        if self.run.resumption:
+            self.trainer_defaults["callbacks"].append(CountOn(self.run.resumption.step))
         return super().instantiate_trainer(**kwargs)
 
     def after_fit(self) -> None:
@@ -64,57 +150,72 @@ class UnknotCLI(LightningCLI):
         if self.trainer.log_dir is None or not self.trainer.loggers:  # fast_dev_run, or no logger wanted
             return
         folder = Path(self.trainer.log_dir)
-        self.trainer.save_checkpoint(folder / "checkpoints" / "last.ckpt", weights_only=False)
+        self.trainer.save_checkpoint(folder / "checkpoints" / LAST, weights_only=False)
         if self.trainer.is_global_zero:
             self.model.save_pretrained(folder / "model")
             print(f"Model, checkpoints, logs and pictures are in {folder}.")
             command = "evaluate" if isinstance(self.model, VAE) else "slots ap"
             print(f"Score it with: unknot {command} {folder / 'model'}")
 
+    def before_predict(self) -> None:
+        """Refuse several processes: each would have its own part of the codes."""
+        if self.trainer.world_size > 1:
+            raise ValueError(
+                f"predict writes all codes, in order, to one file, but {self.trainer.world_size} processes were asked "
+                "for. Run it with --trainer.devices 1 --trainer.num_nodes 1."
+            )
+
     def after_predict(self) -> None:
         """Write the codes of all predicted batches."""
         batches = self.trainer.predict_loop.predictions
-        if batches and self.trainer.is_global_zero:
+        if batches:
             folder = Path(self.trainer.log_dir or ".")
             with replacing(folder / "codes.npy") as beside, beside.open("wb") as file:
                 np.save(file, torch.cat([torch.as_tensor(batch) for batch in batches]).numpy())
             print(f"Codes are in {folder / 'codes.npy'}.")
 
 
-def run(argv: list[str]) -> int:
-    """Run a LightningCLI command line."""
+def run(argv: list[str], imported: Sequence[str] = ()) -> int:
+    """Run a LightningCLI command line; its configurations may name classes of the modules in ``imported``."""
     hush_lightning()
-    argv, name = _expand(argv)
-    UnknotCLI.run_name = name
-    quiet: dict[str, Any] = {"exit_on_error": False}
+    plan = _plan(argv)
+    finished = False
     try:
-        UnknotCLI(
-            Model,
-            LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            seed_everything_default=0,
-            save_config_kwargs={"overwrite": True},
-            parser_kwargs={**quiet, **{command: dict(quiet) for command in UnknotCLI.subcommands()}},
-            trainer_defaults={"max_epochs": -1, "check_val_every_n_epoch": None},
-            auto_configure_optimizers=False,
-            args=argv,
-        )
+        with only_known_classes([*imported, *named_modules(argv)]), plan.stop.listening():
+            UnknotCLI(plan)
+        finished = True
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         raise ValueError(
-            f"{_files(argv, '--ckpt_path')}not a whole Lightning checkpoint of tensors and plain values; nothing else "
-            "is read, as it could run code. Give another one, or train anew."
+            f"{_files(plan.words, '--ckpt_path')}not a whole Lightning checkpoint of tensors and plain values; nothing "
+            "else is read, as it could run code. Give another one, or train anew."
         ) from error
     except ArgumentError as error:
-        raise ValueError(f"{_files(argv, '--config')}{_essence(str(error))}. {HELP}") from error
+        reason = refusal(str(error)) or _essence(str(error))
+        raise ValueError(f"{_files(plan.words, '--config')}{reason}. {HELP}") from error
+    except MisconfigurationException as error:
+        raise ValueError(str(error)) from error
     except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
         raise ValueError(_essence(str(error))) from error
+    except (Stopped, SIGTERMException, KeyboardInterrupt) as stop:
+        signum = stop.signum if isinstance(stop, Stopped) else 2 if isinstance(stop, KeyboardInterrupt) else 15
+        _say_how_to_resume(plan.folder, imported)
+        return 128 + signum
+    finally:
+        plan.close_folder(finished)
     return 0
 
 
 HELP = "--help-all lists every option, --model.help NAME and --data.help NAME those of a class."
+
+
+def _say_how_to_resume(folder: Path | None, imported: Sequence[str]) -> None:
+    if folder is None or not (folder / "checkpoints" / LAST).is_file():
+        print("Stopped before anything was saved.", file=sys.stderr)
+        return
+    own = "".join(f" --import {module}" for module in imported)
+    print(f"Stopped; go on with: unknot fit --resume {shlex.quote(str(folder))}{own}", file=sys.stderr)
 
 
 def _essence(message: str) -> str:
@@ -124,37 +225,28 @@ def _essence(message: str) -> str:
     return " ".join(first.split())
 
 
-def _expand(argv: list[str]) -> tuple[list[str], str | None]:
+def _plan(argv: list[str]) -> Run:
     """Replace names of configurations by paths, ``--resume RUN`` by what it stands for; find the run's name."""
     words: list[str] = []
     for word in argv:
         flag, equals, value = word.partition("=")
         words += [flag, value] if equals and flag in ("-c", "--config", "--resume") else [word]
-    expanded: list[str] = []
-    name = None
+    plan = Run([])
     rest = iter(words)
     for word in rest:
         if word in ("-c", "--config"):
             path = configs.find(next(rest, ""))
-            name = path.resolve().parent.parent.name if path.name == "config.yaml" else path.stem
-            expanded += ["--config", str(path)]
+            plan.name = path.resolve().parent.parent.name if path.name == "config.yaml" else path.stem
+            plan.words += ["--config", str(path)]
         elif word == "--resume":
-            run = Path(next(rest, ""))
-            last = run / "checkpoints" / "last.ckpt"
-            if not last.is_file():
-                raise FileNotFoundError(f"{last}: no such file. --resume takes a run's folder, runs/NAME/version_N.")
-            name = run.resolve().parent.name
-            expanded += ["--config", str(run / "config.yaml"), "--ckpt_path", str(last)]
+            plan.resumption = found = find_resumption(Path(next(rest, "")))
+            plan.words += ["--config", str(found.run / "config.yaml"), "--ckpt_path", str(found.checkpoint)]
+            print(found.note)
         else:
-            expanded.append("--help" if word == "--help-all" else word)
-    return expanded, name
+            plan.words.append("--help" if word == "--help-all" else word)
+    return plan
 
 
-def _files(argv: list[str], flag: str) -> str:
+def _files(words: list[str], flag: str) -> str:
     """The files of a command line, to put before an error."""
-    return "".join(f"{path}: " for word, path in itertools.pairwise(argv) if word == flag)
-
-
-def _next_version(folder: Path) -> int:
-    taken = [int(path.name[8:]) for path in folder.glob("version_*") if path.name[8:].isdecimal()]
-    return max(taken, default=-1) + 1
+    return "".join(f"{path}: " for word, path in itertools.pairwise(words) if word == flag)

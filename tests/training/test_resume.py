@@ -45,7 +45,7 @@ def test_sigkill_and_resume_give_the_weights_of_an_uninterrupted_run(tmp_path: P
 
     subprocess.run([*FIT, "--resume", os.path.relpath(run, killed)], cwd=killed, check=True, capture_output=True)
     expected = load_file(whole / "runs/beta_vae_dsprites/version_0/model/model.safetensors")
-    resumed = load_file(killed / "runs/beta_vae_dsprites/version_1/model/model.safetensors")
+    resumed = load_file(killed / "runs/beta_vae_dsprites/version_0/model/model.safetensors")
     assert expected.keys() == resumed.keys()
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
 
