@@ -1,5 +1,7 @@
 """Random streams that are addressed by a counter instead of being carried as a state."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -38,3 +40,42 @@ def seed_device(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         getattr(torch, device.type).manual_seed(seed)
+
+
+@contextmanager
+def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Give the global generators of the CPU and of ``device`` back as they were, whatever happens in between.
+
+    >>> state = torch.get_rng_state()
+    >>> with kept_generators():
+    ...     _ = torch.rand(3)
+    >>> torch.equal(torch.get_rng_state(), state)
+    True
+    """
+    state = generator_states(torch.device(device))
+    try:
+        yield
+    finally:
+        restore_generators(state)
+
+
+def generator_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """States of the global generators of the CPU and of ``device``."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type not in ("cpu", "meta"):
+        states[str(device)] = getattr(torch, device.type).get_rng_state(*_one_of_many(device))
+    return states
+
+
+def restore_generators(states: dict[str, torch.Tensor]) -> None:
+    """Set the global generators to what :func:`generator_states` gave."""
+    for name, state in states.items():
+        device = torch.device(name)
+        if device.type == "cpu":
+            torch.set_rng_state(state)
+        else:
+            getattr(torch, device.type).set_rng_state(state, *_one_of_many(device))
+
+
+def _one_of_many(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # of which there is only one

@@ -2,7 +2,11 @@
 
 from unknot.zoo.base import Model
 from unknot.zoo.dip import DIPVAEI, DIPVAEII
+from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
+from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
+from unknot.zoo.registry import MODELS, list_models, list_networks, register_model, register_network
+from unknot.zoo.schedules import Anneal, WarmupCosine
 from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
 from unknot.zoo.set_prediction import DSPNSetPredictor, SetPredictor, SlotMLPSetPredictor, SlotSetPredictor
 from unknot.zoo.slots import SlotAttention
@@ -10,26 +14,18 @@ from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
 from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior
 from unknot.zoo.weak import GVAE, MLVAE, AdaGVAE, AdaMLVAE
 
-MODELS: dict[str, type[Model]] = {
-    model.__name__: model
-    for model in (
-        *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
-        *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
-        *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
-        *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder),
-    )
-}
-"""Models by the name that checkpoints and commands use."""
-
-
-def list_models() -> list[str]:
-    """Names of all models of the zoo.
-
-    >>> "AdaGVAE" in list_models()
-    True
-    """
-    return sorted(MODELS)
-
+for _model in (
+    *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
+    *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
+    *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
+    *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder),
+):
+    register_model(_model)
+for _network in (ConvEncoder, ConvDecoder, ResidualEncoder, ResidualDecoder, MLPEncoder, MLPDecoder):
+    register_network(_network)
+register_network(Bernoulli, name="bernoulli")
+register_network(ContinuousBernoulli, name="continuous_bernoulli")
+register_network(Gaussian, name="gaussian")
 
 __all__ = [
     "DIPVAEI",
@@ -41,13 +37,24 @@ __all__ = [
     "VAE",
     "AdaGVAE",
     "AdaMLVAE",
+    "Anneal",
     "AnnealedVAE",
+    "Bernoulli",
     "BetaTCVAE",
     "BetaVAE",
+    "ContinuousBernoulli",
+    "ConvDecoder",
+    "ConvEncoder",
     "DSPNSetPredictor",
     "FactorVAE",
+    "Gaussian",
+    "Likelihood",
+    "MLPDecoder",
+    "MLPEncoder",
     "Model",
     "Posterior",
+    "ResidualDecoder",
+    "ResidualEncoder",
     "S2BetaTCVAE",
     "S2BetaVAE",
     "S2FactorVAE",
@@ -57,5 +64,9 @@ __all__ = [
     "SlotMLPSetPredictor",
     "SlotSetPredictor",
     "SupervisedVAE",
+    "WarmupCosine",
     "list_models",
+    "list_networks",
+    "register_model",
+    "register_network",
 ]

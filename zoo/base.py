@@ -1,15 +1,17 @@
-"""What every model of the zoo does the same: steps, logging, noise that resumes exactly, saving and loading."""
+"""What every model of the zoo does the same: steps and their logs, optimisers, and what it says about itself."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from unknot._lightning import batches_done, logging_due, pl
+from unknot._lightning import logging_due, pl
 from unknot._memory import keep_freed_memory
-from unknot._seeding import Stream, derive_seed, seed_device
 from unknot.zoo.networks import check_images
+from unknot.zoo.noise import Noise
 from unknot.zoo.pretrained import Pretrained
 
 
@@ -20,18 +22,43 @@ class Model(Pretrained, pl.LightningModule):
         lr: learning rate.
     """
 
+    family: ClassVar[str] = "own"
+    """Which models it is listed with."""
+
+    batch: ClassVar[str] = "images"
+    """What it trains on: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as the DataModules give them."""
+
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    """What can be asked of it: ``"codes"`` (``represent`` gives ``[N, D]``), ``"decode"``, ``"elbo"`` (``encode`` gives
+    a distribution, and ``objective`` its terms), ``"sets"``, ``"slots"``."""
+
     image_shape: tuple[int, int, int]
+
+    optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer] | None = None
+    """Makes the optimiser from parameters or groups of them, instead of the model's own Adam."""
+
+    scheduler: Callable[[torch.optim.Optimizer], Any] | None = None
+    """Makes a schedule for the optimiser, instead of the model's own; it moves at every step."""
 
     def __init__(self, lr: float) -> None:
         super().__init__()
-        if not 0 < lr < math.inf:
-            raise ValueError(f"lr must be positive and finite, got {lr}.")
+        if not is_number(lr) or not 0 < lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, got {lr!r}.")
         self.lr = lr
-        self._noise_seed: int | None = None
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         raise NotImplementedError
+
+    def draw(self, batch: Any, folder: Path, suffix: str = "") -> list[Path]:
+        """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``."""
+        return []
+
+    def check_images(self, images: Tensor, values: bool = True) -> None:
+        """Refuse images that this model does not take; looking at their values is optional."""
+        check_images(images, self.image_shape, values)
+
+    # Steps
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Minimise ``losses(batch)["loss"]``."""
@@ -57,12 +84,12 @@ class Model(Pretrained, pl.LightningModule):
     @torch.compiler.disable
     def _look_at(self, images: Tensor, batch_idx: int) -> None:
         if batch_idx == 0:
-            check_images(images, self.image_shape, values=True)
+            self.check_images(images)
 
     @torch.compiler.disable
     def _report(self, stage: str, terms: dict[str, Tensor], batch_idx: int, batch_size: int) -> None:
         if stage == "train" and (terms["loss"].is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
-            self._stop_unless_finite(terms)
+            stop_unless_finite(terms, self.global_step, self.lr)
         # Logging takes a millisecond: do it in training only when a logger writes, or for a look at the progress bar.
         held_out = stage != "train"
         if held_out or logging_due(self.trainer) or batch_idx % 10 == 0:
@@ -71,54 +98,73 @@ class Model(Pretrained, pl.LightningModule):
             self.log(f"{stage}/loss", loss, prog_bar=True, sync_dist=held_out, batch_size=batch_size)
             self.log_dict(values, sync_dist=held_out, batch_size=batch_size)
 
-    def _stop_unless_finite(self, terms: dict[str, Tensor]) -> None:
-        if not torch.isfinite(terms["loss"]):
-            shown = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
-            raise FloatingPointError(
-                f"Training stopped at step {self.global_step}: the loss is not finite ({shown}). Lower the learning "
-                f"rate (lr={self.lr:g}) or the regularisation, and resume from the last checkpoint."
-            )
+    # Training
 
-    # Every step starts from a seed of its own, so that a resumed run draws the noise the interrupted one would
-    # have drawn, whatever validation, pictures or other code took from the global generator in between.
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Noise that resumes exactly; a model that adds callbacks keeps it."""
+        return [Noise()]
 
-    def setup(self, stage: str) -> None:
-        """Settle the seed of the noise, the same on all ranks; a checkpoint to resume from overrides it."""
-        if stage == "fit":
-            self._noise_seed = self.trainer.strategy.broadcast(torch.initial_seed())
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimiser is made for."""
+        return [{"params": list(self.parameters())}]
+
+    def own_schedule(self, optimizer: torch.optim.Optimizer) -> Any:
+        """The schedule of the learning rate that belongs to the model, or ``None``."""
+        return None
+
+    def configure_optimizers(self) -> Any:
+        """:attr:`optimizer`, or else Adam; and :attr:`scheduler`, or else the model's own schedule."""
+        groups = self.parameter_groups()
+        if self.optimizer is None:
+            # One kernel for all parameters. With a gradient scaler it could not clip, so only where there is none.
+            fused = all(parameter.is_cpu for group in groups for parameter in group["params"])
+            optimizer: torch.optim.Optimizer = torch.optim.Adam(groups, lr=self.lr, fused=fused or None)
+        else:
+            optimizer = self.optimizer(groups)
+        schedule = self.own_schedule(optimizer) if self.scheduler is None else self.scheduler(optimizer)
+        if schedule is None:
+            return optimizer
+        if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            monitor = getattr(schedule, "monitor", "val/loss")
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_fit_start(self) -> None:
-        """Remember the data set; on a CPU, make memory cheap."""
+        """Say what the weights will come from; on a CPU, make memory cheap."""
         if self.device.type == "cpu":
             keep_freed_memory()
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
-        self.trained_on = getattr(dataset, "name", self.trained_on)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Seed the noise of this step."""
-        assert self._noise_seed is not None
-        key = derive_seed(self._noise_seed, Stream.TRAIN_NOISE, self.global_rank, batches_done(self.trainer))
-        seed_device(key, self.device)
-
-    def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Seed the noise of held-out batches, always the same, so that their losses compare."""
-        key = derive_seed(0, Stream.HELD_OUT_NOISE, self.global_rank, dataloader_idx, batch_idx)
-        seed_device(key, self.device)
-
-    on_test_batch_start = on_validation_batch_start
-    on_predict_batch_start = on_validation_batch_start
+        self.fitted_on(getattr(dataset, "name", None))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the seed of the noise."""
-        checkpoint["noise_seed"] = self._noise_seed
+        """Keep what the weights come from."""
         checkpoint["trained_on"] = self.trained_on
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on with the noise of the saved run."""
-        self._noise_seed = checkpoint["noise_seed"]
-        self.trained_on = checkpoint["trained_on"]
+        """Remember what the weights come from."""
+        self.trained_on = checkpoint.get("trained_on")
+
+
+def stop_unless_finite(terms: dict[str, Tensor], step: int, lr: float) -> None:
+    """Stop training before a loss that is not finite spoils the weights."""
+    if not torch.isfinite(terms["loss"]):
+        shown = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
+        raise FloatingPointError(
+            f"Training stopped at step {step}: the loss is not finite ({shown}). Lower the learning rate (lr={lr:g}) "
+            "or the regularisation, and resume from the last checkpoint."
+        )
 
 
 def first_of(batch: Any) -> Tensor:
     """The images of a batch that is a tensor, or a tuple or list that starts with them."""
+    if isinstance(batch, dict):
+        raise ValueError(
+            f"The batch is a dictionary with {list(batch)}; expected a tensor of images, or a tuple or list that "
+            "starts with them. Give the loader a collate_fn that makes one."
+        )
     return batch[0] if isinstance(batch, tuple | list) else batch
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, Python's or NumPy's."""
+    return not isinstance(value, bool | str | bytes) and hasattr(value, "__float__") and not hasattr(value, "__len__")

@@ -6,6 +6,8 @@ where C is the covariance of the means μ(x) for DIP-VAE-I, and of the codes z f
 (under DDP: of each rank) and divided by its size; the covariance of a single image is zero.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,16 +26,14 @@ class DIPVAEI(VAE):
     Args:
         lambda_od: weight λ_od of the off-diagonal entries; the study sweeps 1, 2, 5, 10, 20, 50.
         lambda_d: weight λ_d of the diagonal; ``None`` for the study's 10 λ_od.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = DIPVAEI(lambda_od=5.0)
     >>> model.lambda_d
     50.0
     """
 
+    family = "dip"
     ratio = 10.0
     """λ_d / λ_od in the study."""
 
@@ -41,12 +41,9 @@ class DIPVAEI(VAE):
         self,
         lambda_od: float = 5.0,
         lambda_d: float | None = None,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        super().__init__(**vae)
         self.lambda_od = lambda_od
         self.lambda_d = self.ratio * lambda_od if lambda_d is None else lambda_d
         check_weights(lambda_od=self.lambda_od, lambda_d=self.lambda_d)
@@ -55,13 +52,12 @@ class DIPVAEI(VAE):
         """Cov_{p(x)} [μ(x)]: ``[D, D]``."""
         return covariance(posterior.mean)
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """KL(q(z|x) || p(z)) + λ_od Σ_{i≠j} C_ij² + λ_d Σ_i (C_ii - 1)²."""
         c = self.covariance(posterior)
-        diagonal = c.diagonal()
-        terms["off_diagonal"] = ((c - torch.diag(diagonal)) ** 2).sum()
-        terms["diagonal"] = ((diagonal - 1) ** 2).sum()
-        return terms["kl"] + self.lambda_od * terms["off_diagonal"] + self.lambda_d * terms["diagonal"]
+        off = ((c - torch.diag(c.diagonal())) ** 2).sum()
+        on = ((c.diagonal() - 1) ** 2).sum()
+        return kl + self.lambda_od * off + self.lambda_d * on, {"off_diagonal": off, "diagonal": on}
 
 
 class DIPVAEII(DIPVAEI):

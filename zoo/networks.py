@@ -1,22 +1,66 @@
-"""The networks that every study of the thesis uses: encoder, decoder, and FactorVAE's discriminator."""
+"""Networks that go into the models: encoders, decoders, and FactorVAE's discriminator.
 
+An encoder maps images ``[N, C, H, W]`` to features ``[N, F]``, to which a VAE adds linear heads for mean and
+log-variance. A decoder maps codes ``[N, D]`` to outputs ``[N, C, H, W]``, which the likelihood reads. Those of the
+thesis are :class:`ConvEncoder` and :class:`ConvDecoder`.
+"""
+
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unknot._modes import evaluation_mode
+from unknot._seeding import kept_generators
 
 HIDDEN = 256
+MAX_LAYERS = 64
 
 
-class ConvEncoder(nn.Module):
-    """Images ``[N, C, H, W]`` to mean and log-variance, each ``[N, D]``: four strided convolutions, a dense layer,
-    and a linear head for each.
+class GaussianEncoder(nn.Module):
+    """Images ``[N, C, H, W]`` to mean and log-variance, each ``[N, D]``: a network, and a linear head for each.
+
+    Args:
+        body: what gives features.
+        image_shape: of the images.
+        latent_dim: D.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], latent_dim: int) -> None:
-        channels, height, width = check_image_shape(image_shape)
+    def __init__(self, body: nn.Module, image_shape: tuple[int, int, int], latent_dim: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(
+        self.body = body
+        shape = output_shape(body, image_shape, "encoder", "features [N, F]")
+        features = math.prod(shape)
+        self.mean = nn.Linear(features, latent_dim)
+        self.logvar = nn.Linear(features, latent_dim)
+        self.mean.apply(glorot)
+        self.logvar.apply(glorot)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of the Gaussian code of each image."""
+        features = self.body(images).flatten(1)
+        return self.mean(features), self.logvar(features)
+
+
+class ConvEncoder(nn.Sequential):
+    """The encoder of the studies: four strided convolutions and a dense layer of 256 units.
+
+    Sides that are no multiples of 16 are padded with zeros to the next one.
+
+    Args:
+        image_shape: (channels, height, width), sides from 16 up.
+
+    >>> ConvEncoder((1, 28, 28))(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int]) -> None:
+        channels, height, width = check_image_shape(image_shape)
+        self.padding = margins((height, width), 16)
+        super().__init__(
             nn.Conv2d(channels, 32, kernel_size=4, stride=2, padding=1),
             nn.ReLU(),
             nn.Conv2d(32, 32, kernel_size=4, stride=2, padding=1),
@@ -26,29 +70,37 @@ class ConvEncoder(nn.Module):
             nn.Conv2d(64, 64, kernel_size=2, stride=2),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(64 * (height // 16) * (width // 16), HIDDEN),
+            nn.Linear(64 * math.ceil(height / 16) * math.ceil(width / 16), HIDDEN),
             nn.ReLU(),
         )
-        self.mean = nn.Linear(HIDDEN, latent_dim)
-        self.logvar = nn.Linear(HIDDEN, latent_dim)
         self.apply(glorot)
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of the Gaussian code of each image."""
-        features = self.body(images)
-        return self.mean(features), self.logvar(features)
+    def forward(self, images: Tensor) -> Tensor:
+        """Features ``[N, 256]``."""
+        return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
 
 
 class ConvDecoder(nn.Sequential):
-    """Codes ``[N, D]`` to logits ``[N, C, H, W]``: two dense layers and four transposed convolutions."""
+    """The decoder of the studies: two dense layers and four transposed convolutions.
+
+    Sides that are no multiples of 16 are cut from the next one.
+
+    Args:
+        latent_dim: D.
+        image_shape: (channels, height, width), sides from 16 up.
+
+    >>> ConvDecoder(10, (3, 64, 40))(torch.zeros(2, 10)).shape
+    torch.Size([2, 3, 64, 40])
+    """
 
     def __init__(self, latent_dim: int, image_shape: tuple[int, int, int]) -> None:
         channels, height, width = check_image_shape(image_shape)
-        small = (64, height // 16, width // 16)
+        self.padding = margins((height, width), 16)
+        small = (64, math.ceil(height / 16), math.ceil(width / 16))
         super().__init__(
             nn.Linear(latent_dim, HIDDEN),
             nn.ReLU(),
-            nn.Linear(HIDDEN, small[0] * small[1] * small[2]),
+            nn.Linear(HIDDEN, math.prod(small)),
             nn.ReLU(),
             nn.Unflatten(1, small),
             nn.ConvTranspose2d(64, 64, kernel_size=4, stride=2, padding=1),
@@ -58,6 +110,142 @@ class ConvDecoder(nn.Sequential):
             nn.ConvTranspose2d(32, 32, kernel_size=4, stride=2, padding=1),
             nn.ReLU(),
             nn.ConvTranspose2d(32, channels, kernel_size=4, stride=2, padding=1),
+        )
+        self.apply(glorot)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Outputs ``[N, C, H, W]``."""
+        return crop(super().forward(codes), self.padding)
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(SiLU(norm(conv(SiLU(norm(x)))))), with a 1 × 1 convolution on the way round where the width changes.
+
+    Group normalisation, unlike batch normalisation, gives an image the same code in every batch.
+    """
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.GroupNorm(math.gcd(8, before), before),
+            nn.SiLU(),
+            nn.Conv2d(before, after, kernel_size=3, padding=1),
+            nn.GroupNorm(math.gcd(8, after), after),
+            nn.SiLU(),
+            nn.Conv2d(after, after, kernel_size=3, padding=1),
+        )
+        self.around = nn.Identity() if before == after else nn.Conv2d(before, after, kernel_size=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A map of the same sides."""
+        return self.around(x) + self.branch(x)
+
+
+def stages(image_shape: tuple[int, int, int], width: int, blocks: int) -> tuple[list[int], tuple[int, int, int, int]]:
+    """Widths of the stages of a residual network, each of half the sides, down to 4 to 7; and what to pad."""
+    _, *sides = check_image_shape(image_shape)
+    for name, value in (("width", width), ("blocks", blocks)):
+        if not isinstance(value, int) or value < 1 or (name == "blocks" and value > MAX_LAYERS):
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    halvings = int(math.log2(min(sides) / 4))
+    return [width * min(2**stage, 8) for stage in range(halvings)], margins((sides[0], sides[1]), 2**halvings)
+
+
+class ResidualEncoder(nn.Sequential):
+    """A residual network for images of about 64 to 224 pixels: halved down to a map of 4 to 7, then a dense layer.
+
+    Args:
+        image_shape: (channels, height, width), sides from 16 up.
+        width: channels of the first stage; they double up to eight times that.
+        blocks: residual blocks in each stage.
+        features: F.
+
+    >>> ResidualEncoder((3, 96, 96), width=8)(torch.rand(2, 3, 96, 96)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], width: int = 32, blocks: int = 1, features: int = HIDDEN
+    ) -> None:
+        widths, self.padding = stages(image_shape, width, blocks)
+        layers: list[nn.Module] = [nn.Conv2d(image_shape[0], width, kernel_size=3, padding=1)]
+        for before, after in pairwise([width, *widths]):
+            layers.append(nn.Conv2d(before, after, kernel_size=4, stride=2, padding=1))
+            layers += [ResidualBlock(after, after) for _ in range(blocks)]
+        sides = [(side + sum(pad)) >> len(widths) for side, pad in _sides(image_shape, self.padding)]
+        layers += [nn.SiLU(), nn.Flatten(), nn.Linear(widths[-1] * math.prod(sides), features), nn.SiLU()]
+        super().__init__(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features ``[N, F]``."""
+        return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
+
+
+class ResidualDecoder(nn.Sequential):
+    """The mirror of :class:`ResidualEncoder`: each stage doubles the sides by repeating pixels.
+
+    Args:
+        latent_dim: D.
+        image_shape: (channels, height, width), sides from 16 up.
+        width: channels of the last stage; the first have up to eight times that.
+        blocks: residual blocks in each stage.
+
+    >>> ResidualDecoder(10, (3, 96, 96), width=8)(torch.zeros(2, 10)).shape
+    torch.Size([2, 3, 96, 96])
+    """
+
+    def __init__(self, latent_dim: int, image_shape: tuple[int, int, int], width: int = 32, blocks: int = 1) -> None:
+        widths, self.padding = stages(image_shape, width, blocks)
+        sides = [(side + sum(pad)) >> len(widths) for side, pad in _sides(image_shape, self.padding)]
+        small = (widths[-1], *sides)
+        layers: list[nn.Module] = [nn.Linear(latent_dim, math.prod(small)), nn.Unflatten(1, small)]
+        for before, after in pairwise([*reversed(widths), width]):
+            layers += [ResidualBlock(before, before) for _ in range(blocks)]
+            layers += [nn.Upsample(scale_factor=2), nn.Conv2d(before, after, kernel_size=3, padding=1)]
+        layers += [nn.SiLU(), nn.Conv2d(width, image_shape[0], kernel_size=3, padding=1)]
+        super().__init__(*layers)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Outputs ``[N, C, H, W]``."""
+        return crop(super().forward(codes), self.padding)
+
+
+class MLPEncoder(nn.Sequential):
+    """Dense layers with ReLU on the flattened image, of any size.
+
+    Args:
+        image_shape: (channels, height, width).
+        hidden: widths of the layers.
+
+    >>> MLPEncoder((1, 9, 7), hidden=[32])(torch.rand(2, 1, 9, 7)).shape
+    torch.Size([2, 32])
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], hidden: Sequence[int] = (512, 512)) -> None:
+        widths = [math.prod(check_image_shape(image_shape, smallest=1)), *check_widths(hidden)]
+        super().__init__(nn.Flatten(), *(layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())))
+        self.apply(glorot)
+
+
+class MLPDecoder(nn.Sequential):
+    """Dense layers with ReLU, the last one as large as the image.
+
+    Args:
+        latent_dim: D.
+        image_shape: (channels, height, width).
+        hidden: widths of the layers between.
+
+    >>> MLPDecoder(10, (1, 9, 7))(torch.zeros(2, 10)).shape
+    torch.Size([2, 1, 9, 7])
+    """
+
+    def __init__(self, latent_dim: int, image_shape: tuple[int, int, int], hidden: Sequence[int] = (512, 512)) -> None:
+        widths = [latent_dim, *check_widths(hidden)]
+        size = math.prod(check_image_shape(image_shape, smallest=1))
+        super().__init__(
+            *(layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())),
+            nn.Linear(widths[-1], size),
+            nn.Unflatten(1, tuple(image_shape)),
         )
         self.apply(glorot)
 
@@ -82,24 +270,83 @@ def glorot(layer: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def check_image_shape(image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Refuse shapes that four halvings cannot serve."""
+def channels_last(network: nn.Module) -> None:
+    """Lay the weights of convolutions out so that a CPU and a GPU run them fastest, and no layer has to copy."""
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+@torch.no_grad()
+def output_shape(network: nn.Module, input_shape: Sequence[int], role: str, expected: str) -> tuple[int, ...]:
+    """Shape of what a network makes of one input of zeros, without the batch; the generators stay as they are."""
+    like = next((tensor for tensor in (*network.parameters(), *network.buffers()) if tensor.is_floating_point()), None)
+    zeros = torch.zeros(1, *input_shape) if like is None else like.new_zeros(1, *input_shape)
+    with evaluation_mode(network), kept_generators(zeros.device):
+        try:
+            output = network(zeros)
+        except (RuntimeError, ValueError, IndexError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                f"The {role} {type(network).__name__} cannot take {list(zeros.shape)}: {reason}"
+            ) from error
+    if not isinstance(output, Tensor) or output.ndim < 2 or len(output) != 1:
+        found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(
+            f"The {role} {type(network).__name__} gives {found} for {list(zeros.shape)}; expected {expected}, one "
+            "tensor with a row for each input."
+        )
+    return tuple(output.shape[1:])
+
+
+def margins(sides: tuple[int, int], multiple: int) -> tuple[int, int, int, int]:
+    """What to add left, right, above and below so that both sides (height, width) are multiples.
+
+    >>> margins((28, 64), 16)
+    (0, 0, 2, 2)
+    """
+    height, width = (-side % multiple for side in sides)
+    return width // 2, width - width // 2, height // 2, height - height // 2
+
+
+def crop(images: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
+    """Images without these margins: the inverse of padding."""
+    return F.pad(images, tuple(-margin for margin in padding)) if any(padding) else images
+
+
+def _sides(image_shape: tuple[int, int, int], padding: tuple[int, int, int, int]) -> list[tuple[int, tuple[int, int]]]:
+    left, right, above, below = padding
+    return [(image_shape[1], (above, below)), (image_shape[2], (left, right))]
+
+
+def check_widths(widths: Sequence[int]) -> list[int]:
+    """Refuse widths of layers that are none."""
+    valid = isinstance(widths, list | tuple) and 1 <= len(widths) <= MAX_LAYERS
+    if not valid or not all(isinstance(width, int) and width >= 1 for width in widths):
+        raise ValueError(f"hidden must be 1 to {MAX_LAYERS} whole numbers of at least 1, got {widths!r}.")
+    return list(widths)
+
+
+def check_image_shape(image_shape: Sequence[int], smallest: int = 16) -> tuple[int, int, int]:
+    """Refuse what is no shape of images, and sides that four halvings would leave nothing of."""
     try:
         channels, height, width = image_shape
-        fits = channels >= 1 and all(side >= 32 and side % 16 == 0 for side in (height, width))
-        fits = fits and all(isinstance(size, int) for size in image_shape)
+        fits = channels >= 1 and min(height, width) >= smallest and all(isinstance(size, int) for size in image_shape)
     except (TypeError, ValueError):  # not three, or not numbers
         fits = False
     if not fits:
+        hint = ", or use MLPEncoder and MLPDecoder for smaller images" if smallest > 1 else ""
         raise ValueError(
-            f"image_shape must be integers (channels, height, width) with sides that are multiples of 16 from 32 up, "
+            f"image_shape must be integers (channels, height, width) with sides from {smallest} up{hint}, "
             f"got {image_shape!r}."
         )
     return channels, height, width
 
 
-def check_images(images: Tensor, image_shape: tuple[int, int, int], values: bool) -> None:
-    """Refuse images of another shape or type and, if asked, values outside [0, 1] or NaN."""
+def check_images(
+    images: Tensor, image_shape: tuple[int, int, int], values: bool, support: tuple[float, float] = (0.0, 1.0)
+) -> None:
+    """Refuse images of another shape or type and, if asked, values that are NaN, infinite or not in ``support``."""
+    if not isinstance(images, Tensor):
+        raise ValueError(f"Images are a {type(images).__name__}, expected a tensor [N, C, H, W]: use torch.as_tensor.")
     if images.ndim != 4 or tuple(images.shape[1:]) != image_shape:
         raise ValueError(
             f"Images have shape {list(images.shape)}, the model expects [N, {', '.join(map(str, image_shape))}]: "
@@ -109,7 +356,10 @@ def check_images(images: Tensor, image_shape: tuple[int, int, int], values: bool
         raise ValueError(f"Images are {images.dtype}, expected floats in [0, 1]: divide by 255.")
     if values and images.numel():
         low, high = torch.aminmax(images.detach())
-        if not (low >= 0 and high <= 1):
-            raise ValueError(
-                f"Image values reach from {low:.4g} to {high:.4g}, expected [0, 1]: rescale them (divide by 255?)."
-            )
+        least, most = support
+        if not (low >= least and high <= most and low > -math.inf and high < math.inf):
+            if support == (0, 1):
+                wanted = "[0, 1]: rescale them (divide by 255?), or use an unbounded likelihood"
+            else:
+                wanted = f"finite values from {least:g} to {most:g}"
+            raise ValueError(f"Image values reach from {low:.4g} to {high:.4g}, expected {wanted}.")

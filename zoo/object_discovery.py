@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot.zoo.base import Model, first_of
-from unknot.zoo.networks import check_image_shape, check_images, glorot
+from unknot.zoo.networks import channels_last, check_image_shape, check_images, glorot
 from unknot.zoo.slots import (
     ImageTokens,
     PositionEmbedding,
     SlotAttention,
+    WarmUpThenDecay,
     check_schedule,
     check_strides,
     positive,
-    scheduled_adam,
 )
 
 
@@ -60,6 +60,9 @@ class SlotAutoEncoder(Model):
     >>> model.decompose(torch.rand(2, 3, 32, 32)).masks.shape
     torch.Size([2, 4, 32, 32])
     """
+
+    family = "object-discovery"
+    capabilities = frozenset({"slots"})
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class SlotAutoEncoder(Model):
         )
         for part in (self.position, self.decoder):
             part.apply(glorot)
+        channels_last(self)
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
         """Slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
@@ -139,6 +143,6 @@ class SlotAutoEncoder(Model):
         """Slots of a batch."""
         return self(first_of(batch))
 
-    def configure_optimizers(self) -> Any:
-        """Adam, with the reference's warm-up and decay."""
-        return scheduled_adam(self, self.lr, self.warmup_steps, self.decay_steps)
+    def own_schedule(self, optimizer: torch.optim.Optimizer) -> WarmUpThenDecay:
+        """The reference's warm-up and decay."""
+        return WarmUpThenDecay(optimizer, self.warmup_steps, self.decay_steps)

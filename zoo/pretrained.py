@@ -1,5 +1,7 @@
 """Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Nothing is ever unpickled."""
 
+import copy
+import importlib
 import inspect
 import json
 import warnings
@@ -16,12 +18,13 @@ from typing_extensions import Self
 from unknot import __version__
 from unknot._files import replacing
 from unknot._lightning import pl
+from unknot._seeding import kept_generators
 
 if TYPE_CHECKING:
     from unknot.hub.sources import Source
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KEYS = {"model", "arguments", "dataset", "unknot"}
+KEYS = {"model", "arguments", "annealed", "dataset", "unknot"}
 FLOATS = {"F16", "BF16", "F32", "F64"}
 MAX_CONFIG = 1 << 20
 MAX_LIST = 64
@@ -40,6 +43,35 @@ class Pretrained:
     hub_revision: str | None = None
     """The commit of the hub that the weights were loaded from."""
 
+    fine_tuned_from: str | None = None
+    """What was loaded before the weights were trained on."""
+
+    annealed: dict[str, dict[str, float]]
+    """Arguments that changed during training, see :class:`~unknot.zoo.Anneal`; their last value is in ``hparams``."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.__signature__ = signature_of(cls)  # type: ignore[attr-defined]  # what `help` shows
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.annealed = {}
+
+    def keep_recipes(self, recipes: dict[str, Any]) -> None:
+        """Have hyper-parameters say by which name and arguments each network is made, and warn where none does."""
+        assert isinstance(self, pl.LightningModule)
+        self.hparams.update(recipes)
+        self._hparams_initial = copy.deepcopy(self.hparams)
+        for role, recipe in recipes.items():
+            if isinstance(recipe, dict) and "unregistered" in recipe:
+                warnings.warn(_unregistered(role, recipe["unregistered"]), stacklevel=3)
+
+    def fitted_on(self, dataset: str | None) -> None:
+        """Note that training on data of this name begins: what was loaded becomes where it started from."""
+        if self.hub_repo:
+            self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
+        self.trained_on, self.hub_repo, self.hub_revision = dataset, None, None
+
     def extra_repr(self) -> str:
         """Where the weights come from, for ``print(model)``."""
         return f"from {self.hub_repo}" + (f"@{self.hub_revision}" if self.hub_revision else "") if self.hub_repo else ""
@@ -56,15 +88,23 @@ class Pretrained:
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise FileExistsError(f"{folder} is a file; save_pretrained needs a folder.")
+        arguments = {name: self.hparams[name] for name in arguments_of(type(self)) if name in self.hparams}
+        for role, recipe in arguments.items():
+            if isinstance(recipe, dict) and "unregistered" in recipe:
+                raise ValueError(_unregistered(role, recipe["unregistered"]))
         config = {
             "model": type(self).__name__,
-            "arguments": {name: self.hparams[name] for name in arguments_of(type(self))},
+            "arguments": arguments,
+            **({"annealed": self.annealed} if self.annealed else {}),
             "dataset": self.trained_on,
             "unknot": __version__,
         }
         # NumPy's numbers become Python's; anything else that JSON lacks fails before a file is touched.
         text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
-        weights = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in self.state_dict().items()}
+        weights = {
+            name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
+            for name, tensor in self.state_dict().items()
+        }
         # Both are written before either takes its place, so that a failure leaves the old pair.
         with replacing(folder / WEIGHTS) as weights_beside, replacing(folder / CONFIG) as config_beside:
             save_file(weights, weights_beside, metadata={"format": "pt"})  # a second entry would come in random order
@@ -89,10 +129,9 @@ class Pretrained:
         ...     BetaVAE.from_pretrained(folder).beta, BetaVAE.from_pretrained(folder, beta=4.0).beta
         (2.0, 4.0)
         """
-        from unknot.hub.loading import WHERE, find, overridden  # the zoo itself knows no hub
-
-        source = find(ref, **{name: value for name, value in options.items() if name in WHERE})
-        config = overridden(read_config(source), options)
+        loading = _hub("loading")
+        source = loading.find(ref, **{name: value for name, value in options.items() if name in loading.WHERE})
+        config = loading.overridden(read_config(source), options)
         if config["model"] != cls.__name__:
             raise ValueError(
                 f"{source.label(CONFIG)}: this is a {config['model']}, not a {cls.__name__}. "
@@ -111,26 +150,44 @@ class Pretrained:
             private: whether a new repository is private, which it is unless this is False.
             options: further ones of :func:`unknot.hub.push`, such as ``seed``, ``command``, ``images`` and ``dry_run``.
         """
-        from unknot.hub.publishing import push
+        return _hub("publishing").push(self, repo, scores, private, **options)
 
-        return push(self, repo, scores, private, **options)  # type: ignore[arg-type]
+
+def _hub(module: str) -> Any:
+    """A module of the hub, which knows the zoo; the zoo looks for it only when it is asked for what is not here."""
+    return importlib.import_module(f"unknot.hub.{module}")
+
+
+def _unregistered(role: str, network: str) -> str:
+    return (
+        f"The {role} is a {network} of which nothing is registered, so that the model trains but cannot be saved to "
+        f"load again: register its class, or the function that makes it, with @unknot.zoo.register_network."
+    )
 
 
 def arguments_of(cls: type[Any]) -> list[str]:
     """Names of the arguments of a class, those that it hands on to its bases as ``**keywords`` included.
 
     >>> from unknot.zoo import BetaVAE
-    >>> arguments_of(BetaVAE)
-    ['beta', 'image_shape', 'latent_dim', 'lr', 'reconstruction']
+    >>> arguments_of(BetaVAE)[:5]
+    ['beta', 'image_shape', 'latent_dim', 'lr', 'likelihood']
     """
-    names: list[str] = []
+    return list(signature_of(cls).parameters)
+
+
+def signature_of(cls: type[Any]) -> inspect.Signature:
+    """The arguments of a class, those that it hands on to its bases as ``**keywords`` included."""
+    found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" in vars(base):
             parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
-            names += [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
-            if all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
+            own = [parameter for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
+            # What comes from further bases can be given by name alone.
+            more = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own] if found else own
+            found |= {parameter.name: parameter for parameter in more if parameter.name not in found}
+            if len(own) == len(parameters):
                 break
-    return list(dict.fromkeys(names))
+    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
 
 
 def read_config(source: "Source") -> dict[str, Any]:
@@ -152,6 +209,8 @@ def read_config(source: "Source") -> dict[str, Any]:
         raise ValueError(f"{label}: unknown keys {unknown}; known are {sorted(KEYS)}. Remove them.")
     if not isinstance(config.get("model"), str) or not isinstance(config.get("dataset"), str | None):
         raise ValueError(f"{label}: 'model' must be a name and 'dataset' a name or null.")
+    if not isinstance(config.get("annealed", {}), dict):
+        raise ValueError(f"{label}: 'annealed' must be an object.")
     return config
 
 
@@ -161,7 +220,7 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
     known = arguments_of(cls)
     if unknown := sorted(arguments.keys() - set(known)):
         raise ValueError(f"{label}: {cls.__name__} has no arguments {unknown}; it takes {known}. Remove them.")
-    if long := sorted(name for name, value in arguments.items() if isinstance(value, list) and len(value) > MAX_LIST):
+    if long := sorted(name for name, value in arguments.items() if _longest(value) > MAX_LIST):
         raise ValueError(f"{label}: {long} must be lists of at most {MAX_LIST} values; a layer is built for each.")
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     try:
@@ -170,15 +229,28 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
         raise ValueError(f"{label}: these arguments do not build a {cls.__name__}: {reason}") from None
-    model.load_state_dict(_read_weights(source, model), strict=True, assign=True)
+    weights = _read_weights(source, model)
+    if any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
+        # A network of one's own computes something that is not saved; the sizes are known to be right by now.
+        with kept_generators():
+            model = cls(**arguments)
+    model.load_state_dict(weights, strict=True, assign=True)
     model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
-    model.trained_on = config.get("dataset")
+    model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.hub_repo, model.hub_revision = source.repo, source.commit
     return model.eval()
 
 
+def _longest(value: Any) -> int:
+    """Length of the longest list in an argument."""
+    if not isinstance(value, list | dict):
+        return 0
+    parts = value.values() if isinstance(value, dict) else value
+    return max([len(value), *(_longest(part) for part in parts)])
+
+
 def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]:
-    """Read weights, in any float precision, whose names and shapes in the header are exactly those of ``model``."""
+    """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision."""
     expected = model.state_dict()
     path, label = source.path(WEIGHTS), source.label(WEIGHTS)
     try:
@@ -193,7 +265,9 @@ def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]
                 if name in found and found[name] != tuple(tensor.shape)
             ]
             problems += [
-                f"{name} is {part.get_dtype()}" for name, part in slices.items() if part.get_dtype() not in FLOATS
+                f"{name} is {part.get_dtype()}"
+                for name, part in slices.items()
+                if name in expected and not _stored_as(part.get_dtype(), expected[name].dtype)
             ]
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
@@ -202,8 +276,7 @@ def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]
                     f"{label}: not the weights of this {type(model).__name__} ({told}{more}). "
                     f"{CONFIG} and {WEIGHTS} must come from the same model."
                 )
-            # A copy, because these tensors are windows into the file, which may yet be overwritten.
-            weights = {name: file.get_tensor(name).to(tensor.dtype, copy=True) for name, tensor in expected.items()}
+            weights = {name: _like(file.get_tensor(name), tensor) for name, tensor in expected.items()}
     except FileNotFoundError:
         raise FileNotFoundError(f"{label}: no such file; the folder holds a config but no weights.") from None
     except (safetensors.SafetensorError, OSError) as error:
@@ -217,3 +290,23 @@ def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]
 def _plain(text: object) -> str:
     """What a stranger wrote, for a message: short, and without what a terminal obeys."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:200])
+
+
+def _like(stored: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """A copy, because stored tensors are windows into the file, which may yet be overwritten, in type and layout."""
+    last = expected.ndim == 4 and expected.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    return stored.to(expected.dtype, copy=True, memory_format=layout)
+
+
+def _stored_as(stored: str, dtype: torch.dtype) -> bool:
+    """Whether a type of safetensors may hold values of a type of torch: floats any float, others only their own.
+
+    >>> _stored_as("F16", torch.float32), _stored_as("I64", torch.int64), _stored_as("I32", torch.float32)
+    (True, True, False)
+    """
+    if dtype.is_floating_point:
+        return stored in FLOATS
+    sizes = {"uint": "U", "int": "I"}
+    kind = "".join(letter for letter in str(dtype).partition(".")[2] if letter.isalpha())
+    return stored == ("BOOL" if dtype == torch.bool else f"{sizes.get(kind, '')}{8 * dtype.itemsize}")

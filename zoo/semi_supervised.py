@@ -53,6 +53,9 @@ def _check_kind(supervised: str, reduction: str) -> None:
 class _Labelled(VAE):
     """A model whose batches bring labels."""
 
+    family = "semi-supervised"
+    batch = "labelled"
+
     def __init__(self, supervised: str, supervised_reduction: str, **model: Any) -> None:
         super().__init__(**model)
         _check_kind(supervised, supervised_reduction)
@@ -142,29 +145,11 @@ class SupervisedVAE(_Labelled):
     Args:
         supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
         supervised_reduction: ``"mean"`` or ``"sum"``.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
     """
 
-    def __init__(
-        self,
-        supervised: str = "xent",
-        supervised_reduction: str = "mean",
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
-    ) -> None:
-        super().__init__(
-            supervised,
-            supervised_reduction,
-            image_shape=image_shape,
-            latent_dim=latent_dim,
-            lr=lr,
-            reconstruction=reconstruction,
-        )
+    def __init__(self, supervised: str = "xent", supervised_reduction: str = "mean", **vae: Any) -> None:
+        super().__init__(supervised, supervised_reduction, **vae)
         self.encoder.logvar.requires_grad_(False)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
@@ -174,7 +159,7 @@ class SupervisedVAE(_Labelled):
             posterior = self.encode(images)
         terms = self.objective(images, posterior)
         terms["supervised"] = self.supervised_loss(labelled_images, labels)
-        terms["loss"] = terms["reconstruction"] + terms["supervised"]
+        terms["loss"] = self.reconstruction_weight * terms["reconstruction"] + terms["supervised"]
         return terms
 
 

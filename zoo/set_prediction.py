@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot.zoo.base import Model, first_of
-from unknot.zoo.networks import check_image_shape, check_images, glorot
-from unknot.zoo.slots import ImageTokens, SlotAttention, check_schedule, check_strides, positive, scheduled_adam
+from unknot.zoo.networks import channels_last, check_image_shape, check_images, glorot
+from unknot.zoo.slots import ImageTokens, SlotAttention, WarmUpThenDecay, check_schedule, check_strides, positive
 
 OBJECT_SIZE = 19
 COORDINATES = slice(0, 3)
@@ -97,6 +97,10 @@ class SetPredictor(Model):
             chapter's way to weigh position.
     """
 
+    family = "set-prediction"
+    batch = "sets"
+    capabilities = frozenset({"sets"})
+
     def __init__(
         self,
         image_shape: tuple[int, int, int],
@@ -153,9 +157,9 @@ class SetPredictor(Model):
         """Predicted sets of a batch."""
         return self(first_of(batch))
 
-    def configure_optimizers(self) -> Any:
-        """Adam, with the reference's warm-up and decay."""
-        return scheduled_adam(self, self.lr, self.warmup_steps, self.decay_steps)
+    def own_schedule(self, optimizer: torch.optim.Optimizer) -> WarmUpThenDecay:
+        """The reference's warm-up and decay."""
+        return WarmUpThenDecay(optimizer, self.warmup_steps, self.decay_steps)
 
     def _check_images(self, images: Tensor) -> None:
         check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
@@ -210,6 +214,7 @@ class SlotSetPredictor(SetPredictor):
         self.encoder = ImageTokens(self.image_shape[0], channels, check_strides(strides, self.image_shape))
         self.slot_attention = SlotAttention(num_slots, channels, slot_dim, num_iterations)
         self.head = object_head(slot_dim)
+        channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
         """The slots ``[B, K, D]``."""
@@ -280,6 +285,7 @@ class SlotMLPSetPredictor(SetPredictor):
         )
         self.mlp.apply(glorot)
         self.head = object_head(slot_dim)
+        channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
         """The ordered slots ``[B, K, D]``."""
@@ -374,6 +380,7 @@ class DSPNSetPredictor(SetPredictor):
         self.encode_image.apply(glorot)
         self.encode_set = SetEncoder(OBJECT_SIZE, hidden_dim)
         self.start = nn.Parameter(torch.cat([torch.rand(num_slots, REAL), torch.full((num_slots, 1), 0.5)], dim=1))
+        channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
         """The encoding of each image, ``[B, hidden_dim]``."""

@@ -7,7 +7,7 @@ Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". Wh
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -227,13 +227,11 @@ def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:
     return min(1.0, step / warmup_steps if warmup_steps else 1.0) * 0.5 ** (step / decay_steps)
 
 
-def scheduled_adam(model: nn.Module, lr: float, warmup_steps: int, decay_steps: int) -> dict[str, Any]:
-    """Adam with that schedule, as Lightning wants it."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps)
-    )
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+class WarmUpThenDecay(torch.optim.lr_scheduler.LambdaLR):
+    """The schedule :func:`warm_up_then_decay` for an optimiser."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, warmup_steps: int, decay_steps: int) -> None:
+        super().__init__(optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps))
 
 
 def check_schedule(warmup_steps: int, decay_steps: int) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import Discriminator
 from unknot.zoo.vae import VAE, Posterior, check_weights
 
@@ -30,18 +31,16 @@ class FactorVAE(VAE):
     difference of its logits, averaged over the batch, estimates the total correlation. The dimensions are shuffled
     within the same batch, as in the reference; the paper takes a second one.
 
-    One training step updates both networks from one forward pass, each by its own Adam and its own loss: no gradient of
-    the model's loss reaches the discriminator, none of the discriminator's reaches encoder or decoder. It counts as one
-    step of the Trainer. (The reference counts it as two, so that its 300,000 steps are 150,000 updates.) The Trainer
-    cannot clip or accumulate gradients for a model with two optimisers, and says so.
+    One training step updates both networks from one forward pass, each by its own loss: no gradient of the model's loss
+    reaches the discriminator, none of the discriminator's reaches encoder or decoder. (The reference counts it as two
+    steps, so that its 300,000 are 150,000 updates.) One optimiser has the two networks as its groups: the second with
+    ``discriminator_lr`` and, where the optimiser has betas, (0.5, 0.9). A schedule moves both rates, and gradients are
+    clipped for each network by itself.
 
     Args:
         gamma: weight γ of the total correlation; the study sweeps 10, 20, 30, 40, 50, 100.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam for encoder and decoder.
         discriminator_lr: learning rate of the discriminator's Adam (β₁ 0.5, β₂ 0.9).
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = FactorVAE(gamma=10.0)
     >>> terms = model.losses(torch.rand(4, 1, 64, 64))
@@ -49,61 +48,73 @@ class FactorVAE(VAE):
     ['discriminator', 'elbo', 'kl', 'loss', 'reconstruction', 'total_correlation']
     """
 
+    family = "total-correlation"
+
     def __init__(
         self,
         gamma: float = 30.0,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
         discriminator_lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        super().__init__(**vae)
         check_weights(gamma=gamma)
         if not 0 < discriminator_lr < math.inf:
             raise ValueError(f"discriminator_lr must be positive and finite, got {discriminator_lr}.")
         self.gamma = gamma
         self.discriminator_lr = discriminator_lr
-        self.discriminator = Discriminator(latent_dim)
-        self.automatic_optimization = False
+        self.discriminator = Discriminator(self.latent_dim)
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
-        """KL(q(z|x) || p(z)) + γ TC; ``terms["discriminator"]`` is the discriminator's own loss."""
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """KL(q(z|x) || p(z)) + γ TC; ``discriminator`` is the discriminator's own loss."""
+        codes = z.to(self.dtype)
         # The model's loss sees the discriminator as a constant, the discriminator's loss the codes.
         constant = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        logits = functional_call(self.discriminator, constant, (z,)).float()
-        terms["total_correlation"] = (logits[:, 0] - logits[:, 1]).mean()
+        logits = at_least_float(functional_call(self.discriminator, constant, (codes,)))
+        correlation = (logits[:, 0] - logits[:, 1]).mean()
 
-        codes = z.detach()
-        logits = self.discriminator(torch.cat([codes, permute_dims(codes)])).float()
+        codes = codes.detach()
+        logits = at_least_float(self.discriminator(torch.cat([codes, permute_dims(codes)])))
         classes = torch.arange(2, device=z.device).repeat_interleave(len(z))
-        terms["discriminator"] = F.cross_entropy(logits, classes)
-        return terms["kl"] + self.gamma * terms["total_correlation"]
+        logged = {"total_correlation": correlation, "discriminator": F.cross_entropy(logits, classes)}
+        return kl + self.gamma * correlation, logged
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """One update of encoder and decoder, and one of the discriminator."""
         terms = self._step("train", batch, batch_idx)
         # The two losses share no parameter that either could reach, so that one backward pass serves both.
-        self._update(terms["loss"] + terms["discriminator"])
-        return terms["loss"].detach()
+        return terms["loss"] + terms["discriminator"]
 
-    @torch.compiler.disable
-    def _update(self, loss: Tensor) -> None:
-        model, discriminator = self.optimizers()  # type: ignore[attr-defined]
-        model.zero_grad()
-        discriminator.zero_grad()
-        self.manual_backward(loss)
-        model.step()
-        # The Trainer counts the steps of optimisers; by this way round it takes no notice of the second one.
-        self.trainer.strategy.optimizer_step(discriminator.optimizer, closure=lambda: None, model=self)
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Encoder and decoder, and the discriminator with a learning rate and momenta of its own."""
+        discriminator = set(self.discriminator.parameters())
+        model = [parameter for parameter in self.parameters() if parameter not in discriminator]
+        own = {"lr": self.discriminator_lr, "betas": (0.5, 0.9)}
+        return [{"params": model}, {"params": list(self.discriminator.parameters()), **own}]
 
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:  # type: ignore[override]
-        """Adam for encoder and decoder, and Adam with β₁ 0.5, β₂ 0.9 for the discriminator."""
-        model = [*self.encoder.parameters(), *self.decoder.parameters()]
-        return [
-            torch.optim.Adam(model, lr=self.lr),
-            torch.optim.Adam(self.discriminator.parameters(), lr=self.discriminator_lr, betas=(0.5, 0.9)),
-        ]
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients of each of the two losses by itself."""
+        if not gradient_clip_val:
+            return
+        for group in optimizer.param_groups:
+            if gradient_clip_algorithm == "value":
+                torch.nn.utils.clip_grad_value_(group["params"], gradient_clip_val)
+            else:
+                torch.nn.utils.clip_grad_norm_(group["params"], gradient_clip_val)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Older checkpoints have an optimiser for each network: make them the groups of one."""
+        super().on_load_checkpoint(checkpoint)
+        if len(states := checkpoint.get("optimizer_states", [])) == 2:
+            first, second = states
+            shift = sum(len(group["params"]) for group in first["param_groups"])
+            state = first["state"] | {shift + index: value for index, value in second["state"].items()}
+            groups = [group | {"params": [shift + i for i in group["params"]]} for group in second["param_groups"]]
+            checkpoint["optimizer_states"] = [{"state": state, "param_groups": [*first["param_groups"], *groups]}]
 
 
 def total_correlation(z: Tensor, posterior: Posterior, dataset_size: int | None = None) -> Tensor:
@@ -160,33 +171,29 @@ class BetaTCVAE(VAE):
         beta: weight; the study sweeps 1, 2, 4, 6, 8, 10.
         dataset_size: ``None`` for minibatch-weighted sampling, as in the study; a number of images for the
             minibatch-stratified estimator, see :func:`total_correlation`.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = BetaTCVAE(beta=6.0)
     >>> sorted(model.losses(torch.rand(4, 1, 64, 64)))
     ['elbo', 'kl', 'loss', 'reconstruction', 'total_correlation']
     """
 
+    family = "total-correlation"
+
     def __init__(
         self,
         beta: float = 6.0,
         dataset_size: int | None = None,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        super().__init__(**vae)
         check_weights(beta=beta)
         if dataset_size is not None and (not isinstance(dataset_size, int) or dataset_size < 1):
             raise ValueError(f"dataset_size must be a number of images or None, got {dataset_size!r}.")
         self.beta = beta
         self.dataset_size = dataset_size
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """KL(q(z|x) || p(z)) + (β - 1) TC."""
-        terms["total_correlation"] = total_correlation(z, posterior, self.dataset_size)
-        return terms["kl"] + (self.beta - 1) * terms["total_correlation"]
+        correlation = total_correlation(z, posterior, self.dataset_size)
+        return kl + (self.beta - 1) * correlation, {"total_correlation": correlation}

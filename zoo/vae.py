@@ -8,14 +8,16 @@ and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z))
 """
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from unknot.zoo.base import Model, first_of
-from unknot.zoo.networks import ConvDecoder, ConvEncoder, check_image_shape, check_images
+from unknot.zoo.base import Model, first_of, is_number
+from unknot.zoo.likelihoods import Likelihood, at_least_float
+from unknot.zoo.networks import GaussianEncoder, channels_last, check_image_shape, check_images, output_shape
+from unknot.zoo.registry import Network, make_network
 
 
 class Posterior(NamedTuple):
@@ -36,42 +38,77 @@ class Posterior(NamedTuple):
 class VAE(Model):
     """What all variational autoencoders of the zoo share; a variant overrides :meth:`regularizer`.
 
+    Every variant takes these arguments besides its own.
+
     Args:
-        image_shape: (channels, height, width); sides are multiples of 16 from 32 up.
+        image_shape: (channels, height, width).
         latent_dim: number D of codes.
         lr: learning rate of Adam (β₁ 0.9, β₂ 0.999, ε 1e-8).
-        reconstruction: ``"bernoulli"``, the decoder of the studies: -log p(x|z) is the cross-entropy summed over
-            pixels and channels; or ``"gaussian"``: the summed squared error, which is -log p(x|z) for variance ½ up to
-            a constant (the reference's ``l2_loss``).
+        likelihood: p(x|z): ``"bernoulli"``, the decoder of the studies; ``"gaussian"``, the summed squared error;
+            ``"continuous_bernoulli"``; with arguments as in ``{"name": "gaussian", "variance": "learned"}``; or a
+            :class:`~unknot.zoo.Likelihood`.
+        encoder: what maps images to features ``[N, F]``: the name of a registered network, with arguments as in
+            ``{"name": "ResidualEncoder", "width": 64}``, a module, or ``None`` for the network of the studies. Linear
+            heads for mean and log-variance are added to it.
+        decoder: what maps codes ``[N, D]`` to outputs ``[N, C, H, W]``; given like the encoder.
+        reconstruction_weight: factor of -log p(x|z) in the loss. 1 is the ELBO; 4 on images of half the side weighs
+            it against the regularizer as at full size.
+        reconstruction: older name of ``likelihood``.
+
+    >>> model = VAE(image_shape=(1, 28, 28), encoder="MLPEncoder", likelihood="continuous_bernoulli")
+    >>> model.represent(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
     """
+
+    family = "vae"
+    capabilities = frozenset({"codes", "decode", "elbo"})
 
     def __init__(
         self,
         image_shape: tuple[int, int, int] = (1, 64, 64),
         latent_dim: int = 10,
         lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        likelihood: Network = "bernoulli",
+        encoder: Network = None,
+        decoder: Network = None,
+        reconstruction_weight: float = 1.0,
+        reconstruction: Network = None,
     ) -> None:
         super().__init__(lr)
-        if not isinstance(latent_dim, int) or latent_dim < 1:
-            raise ValueError(f"latent_dim must be an integer of at least 1, got {latent_dim!r}.")
-        if reconstruction not in ("bernoulli", "gaussian"):
-            raise ValueError(f"reconstruction must be 'bernoulli' or 'gaussian', got {reconstruction!r}.")
-        self.save_hyperparameters()
-        self.image_shape = check_image_shape(image_shape)
-        self.latent_dim = latent_dim
-        self.reconstruction = reconstruction
-        self.encoder = ConvEncoder(self.image_shape, latent_dim)
-        self.decoder = ConvDecoder(latent_dim, self.image_shape)
+        check_weights(reconstruction_weight=reconstruction_weight)
+        self.image_shape = check_image_shape(image_shape, smallest=1)
+        self.latent_dim = whole_number("latent_dim", latent_dim)
+        self.reconstruction_weight = reconstruction_weight
+        recipes: dict[str, Any] = {}
+        shown, recipes["likelihood"] = make_network(
+            likelihood if reconstruction is None else reconstruction, "likelihood", "bernoulli"
+        )
+        if not isinstance(shown, Likelihood):
+            raise ValueError(f"likelihood must be a Likelihood, such as 'bernoulli', got {type(shown).__name__}.")
+        body, recipes["encoder"] = make_network(encoder, "encoder", "ConvEncoder", image_shape=self.image_shape)
+        self.encoder = GaussianEncoder(body, self.image_shape, self.latent_dim)
+        self.decoder, recipes["decoder"] = make_network(
+            decoder, "decoder", "ConvDecoder", latent_dim=self.latent_dim, image_shape=self.image_shape
+        )
+        self.likelihood = shown
+        drawn = output_shape(self.decoder, (self.latent_dim,), "decoder", f"outputs {list(self.image_shape)}")
+        if drawn != self.image_shape:
+            raise ValueError(
+                f"The decoder {type(self.decoder).__name__} draws {list(drawn)}, but image_shape is "
+                f"{list(self.image_shape)}."
+            )
+        self.save_hyperparameters(ignore=[*recipes, "reconstruction"])
+        self.keep_recipes(recipes)
+        channels_last(self)
 
     # Inference
 
     def encode(self, images: Tensor) -> Posterior:
-        """q(z|x) for images ``[N, C, H, W]`` in [0, 1]."""
+        """q(z|x) for images ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
         # On a GPU looking at the values would wait for it; there the first batch of a loop is looked at instead.
-        check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
-        mean, logvar = self.encoder(images)
-        return Posterior(mean.float(), logvar.float())
+        self.check_images(images, values=not torch.compiler.is_compiling() and images.is_cpu)
+        mean, logvar = self.encoder(images.to(self.dtype, memory_format=torch.channels_last))
+        return Posterior(at_least_float(mean), at_least_float(logvar))
 
     def represent(self, images: Tensor) -> Tensor:
         """The representation r(x), the mean of q(z|x): ``[N, D]``."""
@@ -82,8 +119,11 @@ class VAE(Model):
         return self.represent(images)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Mean image for codes ``[N, D]``: ``[N, C, H, W]`` in [0, 1]."""
-        return torch.sigmoid(self.decoder(codes).float())
+        """Mean image for codes ``[N, D]``: ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
+        if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
+            found = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
+            raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
+        return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
 
     def reconstruct(self, images: Tensor) -> Tensor:
         """Images decoded from their own representation: ``[N, C, H, W]``."""
@@ -115,24 +155,21 @@ class VAE(Model):
 
     # Objective
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
-        """What is added to the reconstruction loss; here KL(q(z|x) || p(z)), the negative ELBO's second term.
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is added to the reconstruction loss, and further scalars to log.
+
+        Here it is KL(q(z|x) || p(z)), the second term of the negative ELBO.
 
         Args:
             posterior: q(z|x) of the batch.
             z: a sample of it, ``[N, D]``.
-            terms: scalars that will be logged. ``terms["kl"]`` is the batch mean of KL(q(z|x) || p(z)); a variant adds
-                the terms of its own.
+            kl: the batch mean of KL(q(z|x) || p(z)).
         """
-        return terms["kl"]
+        return kl, {}
 
-    def reconstruction_loss(self, images: Tensor, logits: Tensor) -> Tensor:
+    def reconstruction_loss(self, images: Tensor, outputs: Tensor) -> Tensor:
         """-log p(x|z), summed over pixels and channels and averaged over the batch."""
-        if self.reconstruction == "bernoulli":
-            total = F.binary_cross_entropy_with_logits(logits.float(), images.float(), reduction="sum")
-        else:
-            total = F.mse_loss(torch.sigmoid(logits.float()), images.float(), reduction="sum")
-        return total / len(images)
+        return self.likelihood(images, outputs)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
@@ -142,21 +179,21 @@ class VAE(Model):
     def objective(self, images: Tensor, posterior: Posterior) -> dict[str, Tensor]:
         """Reconstruction loss and :meth:`regularizer` of ``images`` whose codes are drawn from ``posterior``."""
         z = posterior.sample()
-        reconstruction = self.reconstruction_loss(images, self.decoder(z))
+        reconstruction = self.reconstruction_loss(images, self.decoder(z.to(self.dtype)))
         kl = posterior.kl().sum(1).mean()
-        terms = {"reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl)}
-        terms["loss"] = reconstruction + self.regularizer(posterior, z, terms)
-        return terms
+        regularizer, logged = self.regularizer(posterior, z, kl)
+        terms = {"reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl), **logged}
+        return terms | {"loss": self.reconstruction_weight * reconstruction + regularizer}
 
     # Training
+
+    def check_images(self, images: Tensor, values: bool = True) -> None:
+        """Refuse images that this model does not take; looking at their values is optional."""
+        check_images(images, self.image_shape, values, self.likelihood.support)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Representation of a batch."""
         return self.represent(first_of(batch))
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam with the settings of the studies."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
 class BetaVAE(VAE):
@@ -166,10 +203,7 @@ class BetaVAE(VAE):
 
     Args:
         beta: weight of the KL; the study sweeps 1, 2, 4, 6, 8, 16.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = BetaVAE(beta=4.0)
     >>> model.represent(torch.rand(2, 1, 64, 64)).shape
@@ -179,18 +213,15 @@ class BetaVAE(VAE):
     def __init__(
         self,
         beta: float = 4.0,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        super().__init__(**vae)
         check_weights(beta=beta)
         self.beta = beta
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """β KL(q(z|x) || p(z))."""
-        return self.beta * terms["kl"]
+        return self.beta * kl, {}
 
 
 class AnnealedVAE(VAE):
@@ -205,10 +236,7 @@ class AnnealedVAE(VAE):
         c_max: capacity at the end, in nats; the study sweeps 5, 10, 25, 50, 75, 100.
         gamma: weight γ.
         iteration_threshold: step at which C reaches ``c_max``.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = AnnealedVAE(c_max=25.0)
     >>> model.represent(torch.rand(2, 1, 64, 64)).shape
@@ -222,12 +250,9 @@ class AnnealedVAE(VAE):
         c_max: float = 25.0,
         gamma: float = 1000.0,
         iteration_threshold: int = 100_000,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(image_shape, latent_dim, lr, reconstruction)
+        super().__init__(**vae)
         check_weights(c_max=c_max, gamma=gamma)
         if iteration_threshold < 1:
             raise ValueError(f"iteration_threshold must be at least 1, got {iteration_threshold}.")
@@ -242,14 +267,24 @@ class AnnealedVAE(VAE):
         super().on_train_batch_start(batch, batch_idx)
         self.capacity.fill_(self.c_max * min(1.0, self.global_step / self.iteration_threshold))
 
-    def regularizer(self, posterior: Posterior, z: Tensor, terms: dict[str, Tensor]) -> Tensor:
+    def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """γ |KL(q(z|x) || p(z)) - C|."""
-        terms["capacity"] = self.capacity.clone()
-        return self.gamma * (terms["kl"] - self.capacity).abs()
+        return self.gamma * (kl - self.capacity).abs(), {"capacity": self.capacity.clone()}
 
 
 def check_weights(**weights: float) -> None:
     """Refuse weights of a regularizer that are negative or not finite."""
     for name, value in weights.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be finite and not negative, got {value}.")
+        if not is_number(value) or not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and not negative, got {value!r}.")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A number of at least one as Python's ``int``; NumPy's are taken too."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+    return number

@@ -81,10 +81,7 @@ class GVAE(BetaVAE):
 
     Args:
         beta: weight of the KL; the chapter finds that 1, the ELBO, mostly does best.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = GVAE(image_shape=(1, 32, 32))
     >>> x1, x2, changed = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.tensor([3, 0])
@@ -92,15 +89,11 @@ class GVAE(BetaVAE):
     ['elbo', 'kl', 'loss', 'reconstruction', 'weak_reconstruction']
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
-    ) -> None:
-        super().__init__(beta, image_shape, latent_dim, lr, reconstruction)
+    family = "weak"
+    batch = "pairs"
+
+    def __init__(self, beta: float = 1.0, **vae: Any) -> None:
+        super().__init__(beta, **vae)
 
     def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
         """Which codes each pair shares: ``[N, D]``."""
@@ -159,22 +152,16 @@ class MLVAE(GVAE):
     Args:
         beta: weight of the KL.
         average: ``"product"``, the thesis' Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, or ``"harmonic"``, the reference's, twice that variance.
-        image_shape: (channels, height, width).
-        latent_dim: number of codes.
-        lr: learning rate of Adam.
-        reconstruction: ``"bernoulli"`` or ``"gaussian"``.
+        vae: arguments of :class:`~unknot.zoo.VAE`.
     """
 
     def __init__(
         self,
         beta: float = 1.0,
         average: str = "product",
-        image_shape: tuple[int, int, int] = (1, 64, 64),
-        latent_dim: int = 10,
-        lr: float = 1e-4,
-        reconstruction: str = "bernoulli",
+        **vae: Any,
     ) -> None:
-        super().__init__(beta, image_shape, latent_dim, lr, reconstruction)
+        super().__init__(beta, **vae)
         if average not in ("product", "harmonic"):
             raise ValueError(f"average must be 'product' or 'harmonic', got {average!r}.")
         self.harmonic = average == "harmonic"

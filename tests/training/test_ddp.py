@@ -19,6 +19,8 @@ class Recorder(pl.Callback):
 
     def on_train_batch_start(self, trainer, model, batch, batch_idx):
         self.batches.append(batch.clone())
+
+    def on_before_zero_grad(self, trainer, model, optimizer):
         self.noise = torch.random.get_rng_state().clone()
 
     def on_train_end(self, trainer, model):

@@ -39,6 +39,16 @@ ARGUMENTS = {
     "AdaMLVAE": {"beta": 2.5, "average": "harmonic"},
 }
 
+SHARED = {
+    "image_shape": (3, 32, 48),
+    "latent_dim": 6,
+    "lr": 3e-4,
+    "likelihood": {"name": "gaussian", "variance": "learned"},
+    "encoder": "MLPEncoder",
+    "decoder": {"name": "ResidualDecoder", "width": 4},
+    "reconstruction_weight": 4.0,
+}
+
 TERMS = {"loss", "reconstruction", "kl", "elbo"}
 OWN_TERMS = {
     "BetaVAE": set(),
@@ -107,8 +117,7 @@ def test_the_lists_of_this_file_are_complete():
 
 @every_model
 def test_saved_and_loaded(name, tmp_path):
-    arguments = {"image_shape": (3, 32, 48), "latent_dim": 6, "lr": 3e-4, "reconstruction": "gaussian"}
-    arguments |= ARGUMENTS[name]
+    arguments = SHARED | ARGUMENTS[name]
     model = build(name, **arguments).eval()
     default = dict(MODELS[name]().hparams)
     assert not {key for key, value in arguments.items() if key != "latent_dim" and default[key] == value}
@@ -140,7 +149,7 @@ def test_defaults_are_saved_too(name, tmp_path):
     """A checkpoint says everything, so that a later change of a default does not change it."""
     model = build(name)
     saved = json.loads((model.save_pretrained(tmp_path) / "config.json").read_text())["arguments"]
-    assert saved.keys() == ARGUMENTS[name].keys() | {"image_shape", "latent_dim", "lr", "reconstruction"}
+    assert saved.keys() == ARGUMENTS[name].keys() | SHARED.keys()
     assert dict(MODELS[name].from_pretrained(tmp_path).hparams) == dict(model.hparams)
 
 
@@ -337,7 +346,8 @@ def test_resume_is_exact(name, tmp_path):
     resumed, model = fit(name, tmp_path, steps=4, ckpt_path=tmp_path / "half.ckpt", seed=99)
     assert whole.global_step == resumed.global_step == 4
     assert same(model.state_dict(), expected.state_dict())
-    assert len(whole.optimizers) == len(resumed.optimizers) == (2 if name in TWO_NETWORKS else 1)
+    assert len(whole.optimizers) == len(resumed.optimizers) == 1
+    assert len(whole.optimizers[0].param_groups) == (2 if name in TWO_NETWORKS else 1)
     for one, other in zip(whole.optimizers, resumed.optimizers, strict=True):
         assert len(one.state_dict()["state"]) > 0
         assert {int(state["step"]) for state in one.state.values()} == {4}

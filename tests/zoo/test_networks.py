@@ -6,21 +6,25 @@ import pytest
 import torch
 from torch import nn
 
-from unknot.zoo.networks import ConvDecoder, ConvEncoder, check_image_shape
+from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, check_image_shape
+
+
+def encoder(shape, latent_dim):
+    return GaussianEncoder(ConvEncoder(shape), shape, latent_dim)
 
 
 def count(network):
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("channels", "encoder", "decoder"), [(1, 309_204, 381_313), (3, 310_228, 382_339)])
-def test_parameter_counts_of_the_reference(channels, encoder, decoder):
-    assert count(ConvEncoder((channels, 64, 64), 10)) == encoder
-    assert count(ConvDecoder(10, (channels, 64, 64))) == decoder
+@pytest.mark.parametrize(("channels", "encoding", "decoding"), [(1, 309_204, 381_313), (3, 310_228, 382_339)])
+def test_parameter_counts_of_the_reference(channels, encoding, decoding):
+    assert count(encoder((channels, 64, 64), 10)) == encoding
+    assert count(ConvDecoder(10, (channels, 64, 64))) == decoding
 
 
 def test_kernels_and_strides_of_the_reference():
-    convolutions = [layer for layer in ConvEncoder((1, 64, 64), 10).modules() if isinstance(layer, nn.Conv2d)]
+    convolutions = [layer for layer in ConvEncoder((1, 64, 64)).modules() if isinstance(layer, nn.Conv2d)]
     assert [layer.kernel_size for layer in convolutions] == [(4, 4), (4, 4), (2, 2), (2, 2)]
     assert [layer.out_channels for layer in convolutions] == [32, 32, 64, 64]
     transposed = [layer for layer in ConvDecoder(10, (1, 64, 64)) if isinstance(layer, nn.ConvTranspose2d)]
@@ -29,21 +33,21 @@ def test_kernels_and_strides_of_the_reference():
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("side", [(32, 32), (48, 48), (64, 64), (128, 128), (32, 96), (80, 48)])
+@pytest.mark.parametrize("side", [(28, 28), (16, 33), (32, 32), (64, 64), (128, 128), (32, 96), (80, 48)])
 def test_shapes(channels, side):
     shape, latent_dim = (channels, *side), 7
-    mean, logvar = ConvEncoder(shape, latent_dim)(torch.rand(2, *shape))
+    mean, logvar = encoder(shape, latent_dim)(torch.rand(2, *shape))
     assert mean.shape == logvar.shape == (2, latent_dim)
     assert ConvDecoder(latent_dim, shape)(mean).shape == (2, *shape)
 
 
 def test_heads_differ_and_images_matter():
-    mean, logvar = ConvEncoder((1, 32, 32), 4)(torch.rand(3, 1, 32, 32))
+    mean, logvar = encoder((1, 32, 32), 4)(torch.rand(3, 1, 32, 32))
     assert not torch.allclose(mean, logvar)
     assert mean.std(0).min() > 0
 
 
-@pytest.mark.parametrize("build", [lambda: ConvEncoder((3, 64, 64), 10), lambda: ConvDecoder(10, (3, 64, 64))])
+@pytest.mark.parametrize("build", [lambda: encoder((3, 64, 64), 10), lambda: ConvDecoder(10, (3, 64, 64))])
 def test_glorot_uniform_weights_and_zero_biases(build):
     torch.manual_seed(0)
     network = build()
@@ -60,10 +64,8 @@ def test_glorot_uniform_weights_and_zero_biases(build):
 @pytest.mark.parametrize(
     "shape",
     [
-        (1, 31, 31),
-        (1, 40, 40),
-        (1, 16, 16),
-        (1, 64, 40),
+        (1, 15, 15),
+        (1, 64, 8),
         (1, 0, 64),
         (64, 64),
         (1, 64, 64, 1),
@@ -78,11 +80,9 @@ def test_glorot_uniform_weights_and_zero_biases(build):
         (),
     ],
 )
-@pytest.mark.parametrize(
-    "build", [check_image_shape, lambda shape: ConvEncoder(shape, 2), lambda shape: ConvDecoder(2, shape)]
-)
+@pytest.mark.parametrize("build", [check_image_shape, ConvEncoder, lambda shape: ConvDecoder(2, shape)])
 def test_shapes_that_four_halvings_cannot_serve(shape, build):
-    with pytest.raises(ValueError, match=r"\(channels, height, width\) with sides that are multiples of 16") as error:
+    with pytest.raises(ValueError, match=r"\(channels, height, width\) with sides from 16 up") as error:
         build(shape)
     assert repr(shape) in str(error.value)
     assert "\n" not in str(error.value)

@@ -24,7 +24,7 @@ def images(shape=SHAPE):
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    model = BetaVAE(beta=2.5, image_shape=SHAPE, latent_dim=3, lr=3e-4, reconstruction="gaussian")
+    model = BetaVAE(beta=2.5, image_shape=SHAPE, latent_dim=3, lr=3e-4, likelihood="gaussian")
     model.trained_on = "dsprites"
     return model.eval()
 
@@ -58,7 +58,7 @@ def test_round_trip_is_exact(model, folder):
     loaded, x = BetaVAE.from_pretrained(folder), images()
     assert type(loaded) is BetaVAE
     assert dict(loaded.hparams) == dict(model.hparams)
-    assert (loaded.beta, loaded.lr, loaded.reconstruction) == (2.5, 3e-4, "gaussian")
+    assert (loaded.beta, loaded.lr, loaded.hparams.likelihood) == (2.5, 3e-4, "gaussian")
     assert (loaded.image_shape, loaded.latent_dim) == (SHAPE, 3)
     for one, other in zip(model.encode(x), loaded.encode(x), strict=True):
         assert torch.equal(one, other)
@@ -119,7 +119,10 @@ def test_the_files_are_data(folder):
         "image_shape": [1, 32, 32],
         "latent_dim": 3,
         "lr": 3e-4,
-        "reconstruction": "gaussian",
+        "likelihood": "gaussian",
+        "encoder": None,
+        "decoder": None,
+        "reconstruction_weight": 1.0,
     }
 
 
@@ -277,6 +280,16 @@ def test_unusable_configs(folder, content, message):
         {"image_shape": None},
         {"reconstruction": "l1"},
         {"reconstruction": ["bernoulli"]},
+        {"likelihood": "os.system"},
+        {"likelihood": "ConvEncoder"},
+        {"encoder": "bernoulli"},
+        {"encoder": {"name": "os.system"}},
+        {"encoder": {"name": "ConvEncoder", "strange": 1}},
+        {"encoder": {"name": "ResidualEncoder", "blocks": 10**9}},
+        {"encoder": {"name": "ResidualEncoder", "image_shape": [2, 32, 32]}},
+        {"decoder": {"name": "MLPDecoder", "latent_dim": 4}},
+        {"decoder": {"name": "MLPDecoder", "image_shape": [1, 16, 16]}},
+        {"decoder": {"name": "MLPDecoder", "hidden": "many"}},
     ],
     ids=str,
 )

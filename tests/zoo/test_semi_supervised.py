@@ -362,7 +362,7 @@ def test_bad_labels_stop_training_at_once(tmp_path):
             {"supervised_reduction": ""},
             "must be 'mean' or 'sum', got ''",
         ),
-        (S2BetaVAE, {"reconstruction": "l2"}, "reconstruction must be 'bernoulli' or 'gaussian', got 'l2'"),
+        (S2BetaVAE, {"likelihood": "l2"}, "likelihood: no network is registered as 'l2'"),
         (S2BetaVAE, {"latent_dim": 0}, "latent_dim must be an integer of at least 1, got 0"),
     ],
 )

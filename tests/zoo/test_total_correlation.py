@@ -143,8 +143,7 @@ def test_far_posteriors_do_not_underflow():
 def test_beta_weighs_the_total_correlation_beside_one_kl(dataset_size):
     model = BetaTCVAE(6.0, dataset_size, image_shape=SHAPE, latent_dim=3)
     posterior, z = random_posterior(5, 3, 0)
-    terms = {"kl": torch.tensor(2.5, dtype=torch.float64)}
-    found = model.regularizer(posterior, z, terms)
+    found, terms = model.regularizer(posterior, z, torch.tensor(2.5, dtype=torch.float64))
     weights = [[1 / 5] * 5] * 5 if dataset_size is None else stratified_weights(5, 50)
     expected = tc_by_loops(posterior, z, weights)
     assert terms["total_correlation"].item() == pytest.approx(expected, rel=1e-5)
@@ -230,9 +229,9 @@ def factor_model():
 @pytest.mark.parametrize("n", [1, 2, 9])
 def test_discriminator_loss_and_total_correlation(factor_model, n):
     z = 2 * torch.randn(n, 4, generator=torch.Generator().manual_seed(n))
-    posterior, terms = Posterior(z, torch.zeros_like(z)), {"kl": torch.tensor(1.5)}
+    posterior = Posterior(z, torch.zeros_like(z))
     torch.manual_seed(5)
-    found = factor_model.regularizer(posterior, z, terms)
+    found, terms = factor_model.regularizer(posterior, z, torch.tensor(1.5))
     torch.manual_seed(5)
     shuffled = permute_dims(z)
     joint, product = (discriminator_in_numpy(factor_model.discriminator, codes) for codes in (z, shuffled))
@@ -294,13 +293,12 @@ def trained_discriminator(correlation, steps=400):
     model = FactorVAE(image_shape=SHAPE, latent_dim=2, discriminator_lr=2e-3)
     model.discriminator = nn.Sequential(nn.Linear(2, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.Tanh())
     model.discriminator.append(nn.Linear(64, 2))
-    _, optimizer = model.configure_optimizers()
+    optimizer = model.configure_optimizers()
     factor = torch.linalg.cholesky(torch.tensor([[1.0, correlation], [correlation, 1.0]]))
 
     def terms(n):
-        z, found = torch.randn(n, 2) @ factor.T, {"kl": torch.tensor(0.0)}
-        model.regularizer(Posterior(z, torch.zeros_like(z)), z, found)
-        return found
+        z = torch.randn(n, 2) @ factor.T
+        return model.regularizer(Posterior(z, torch.zeros_like(z)), z, torch.tensor(0.0))[1]
 
     for _ in range(steps):
         optimizer.zero_grad()
@@ -325,10 +323,10 @@ def test_the_discriminator_finds_nothing_in_independent_codes():
 def test_the_published_discriminator_learns_within_a_few_steps():
     torch.manual_seed(0)
     model = FactorVAE(image_shape=SHAPE, latent_dim=2)
-    _, optimizer = model.configure_optimizers()
+    optimizer = model.configure_optimizers()
     for _ in range(25):
-        z, terms = torch.randn(64, 1).repeat(1, 2), {"kl": torch.tensor(0.0)}
-        model.regularizer(Posterior(z, torch.zeros_like(z)), z, terms)
+        z = torch.randn(64, 1).repeat(1, 2)
+        _, terms = model.regularizer(Posterior(z, torch.zeros_like(z)), z, torch.tensor(0.0))
         optimizer.zero_grad()
         terms["discriminator"].backward()
         optimizer.step()

@@ -252,10 +252,10 @@ def test_aggregated_posteriors(cls, arguments, kind, n, d, seed):
 
 
 @pytest.mark.parametrize(("cls", "arguments", "kind"), KINDS)
-@pytest.mark.parametrize("reconstruction", ["bernoulli", "gaussian"])
-def test_objective_of_pairs(cls, arguments, kind, reconstruction):
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+def test_objective_of_pairs(cls, arguments, kind, likelihood):
     torch.manual_seed(0)
-    model = cls(beta=3.0, image_shape=SHAPE, latent_dim=5, reconstruction=reconstruction, **arguments)
+    model = cls(beta=3.0, image_shape=SHAPE, latent_dim=5, likelihood=likelihood, **arguments)
     for head in (model.encoder.mean, model.encoder.logvar):
         torch.nn.init.normal_(head.weight)  # posteriors that differ
     x1, x2, changed = batch()
@@ -268,7 +268,7 @@ def test_objective_of_pairs(cls, arguments, kind, reconstruction):
         z = torch.from_numpy(mean).float() + torch.from_numpy(np.sqrt(variance)).float() * noise
         p = 1 / (1 + np.exp(-model.decoder(z).double().numpy()))
     x = torch.cat([x1, x2]).double().numpy()
-    each = -(x * np.log(p) + (1 - x) * np.log(1 - p)) if reconstruction == "bernoulli" else (x - p) ** 2
+    each = -(x * np.log(p) + (1 - x) * np.log(1 - p)) if likelihood == "bernoulli" else (x - p) ** 2
     each = each.sum((1, 2, 3))
     first, second = each[:4].mean(), each[4:].mean()
     kl = (0.5 * (mean**2 + variance - 1 - np.log(variance))).sum(1)
@@ -294,7 +294,7 @@ def test_pairs_that_share_nothing_are_images_by_themselves(cls, beta):
             return torch.zeros_like(first.mean, dtype=torch.bool)
 
     model = Nothing(beta=beta, image_shape=SHAPE, latent_dim=3)
-    plain = VAE(SHAPE, 3) if beta == 1 else BetaVAE(beta, SHAPE, 3)
+    plain = VAE(SHAPE, 3) if beta == 1 else BetaVAE(beta, image_shape=SHAPE, latent_dim=3)
     plain.load_state_dict(model.state_dict())
     x1, x2, _ = batch()
     torch.manual_seed(0)
@@ -408,7 +408,7 @@ def test_both_images_are_checked(cls):
         (GVAE, {"beta": math.nan}, "beta must be finite and not negative, got nan"),
         (MLVAE, {"average": "mean"}, "average must be 'product' or 'harmonic', got 'mean'"),
         (AdaMLVAE, {"average": "arithmetic"}, "average must be 'product' or 'harmonic', got 'arithmetic'"),
-        (AdaGVAE, {"reconstruction": "l2"}, "reconstruction must be 'bernoulli' or 'gaussian', got 'l2'"),
+        (AdaGVAE, {"likelihood": "l2"}, "likelihood: no network is registered as 'l2'"),
     ],
 )
 def test_constructor_refuses(cls, arguments, message):

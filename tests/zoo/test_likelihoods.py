@@ -1,0 +1,125 @@
+"""Likelihoods against torch's distributions, in the objective, and in a checkpoint."""
+
+import math
+
+import pytest
+import torch
+from torch.distributions import ContinuousBernoulli as Expected
+from torch.distributions import Normal
+from torch.utils.data import DataLoader, TensorDataset
+
+from unknot._lightning import pl
+from unknot.zoo import BetaVAE, ContinuousBernoulli, FactorVAE, Gaussian, Likelihood, register_network
+
+SHAPE = (1, 32, 32)
+
+
+def data(n=3, low=0.0, high=1.0):
+    generator = torch.Generator().manual_seed(0)
+    return low + (high - low) * torch.rand(n, *SHAPE, generator=generator)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.02, 1.0, 8.0])
+def test_continuous_bernoulli_is_torchs(scale):
+    x, logits = data().double(), scale * torch.randn(3, *SHAPE, dtype=torch.float64)
+    expected = Expected(logits=logits, lims=(0.4999, 0.5001))
+    likelihood = ContinuousBernoulli()
+    torch.testing.assert_close(likelihood(x, logits), -expected.log_prob(x).sum() / 3, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(likelihood.mean(logits), expected.mean, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_the_continuous_bernoulli_are_finite_at_zero():
+    logits = torch.zeros(3, *SHAPE, requires_grad=True)
+    ContinuousBernoulli()(data(), logits).backward()
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("variance", [0.1, 0.5, 2.0])
+def test_gaussian_of_a_fixed_variance_is_a_density_up_to_a_constant(variance):
+    x, outputs = data(low=-4, high=4).double(), torch.randn(3, *SHAPE, dtype=torch.float64)
+    density = -Normal(outputs, math.sqrt(variance)).log_prob(x).sum() / 3
+    constant = x[0].numel() / 2 * math.log(2 * math.pi * variance)
+    torch.testing.assert_close(Gaussian(variance, bounded=False)(x, outputs), density - constant)
+
+
+def test_gaussian_of_a_learned_variance_finds_the_variance():
+    likelihood, x = Gaussian("learned", bounded=False), 0.3 * torch.randn(64, *SHAPE)
+    density = -Normal(torch.zeros(()), math.sqrt(0.5)).log_prob(x).sum() / 64
+    torch.testing.assert_close(likelihood(x, torch.zeros_like(x)), density)
+    optimizer = torch.optim.Adam(likelihood.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        likelihood(x, torch.zeros_like(x)).backward()
+        optimizer.step()
+    assert likelihood.log_variance.exp().item() == pytest.approx(x.var().item(), rel=0.02)
+
+
+@pytest.mark.parametrize("variance", [0.0, -1.0, math.nan, math.inf, "fixed", None])
+def test_variances_that_are_none(variance):
+    with pytest.raises(ValueError, match="variance must be positive and finite, or 'learned'"):
+        Gaussian(variance)
+
+
+def test_values_beyond_one_where_the_likelihood_allows_them(tmp_path):
+    x = data(low=-3, high=3)
+    with pytest.raises(ValueError, match=r"expected \[0, 1\].*unbounded likelihood"):
+        BetaVAE(image_shape=SHAPE, likelihood="gaussian").losses(x)
+    model = BetaVAE(image_shape=SHAPE, likelihood={"name": "gaussian", "variance": "learned", "bounded": False})
+    assert model.losses(x)["loss"].isfinite()
+    with pytest.raises(ValueError, match="finite values"):
+        model.represent(x / 0)
+    loaded = BetaVAE.from_pretrained(model.save_pretrained(tmp_path))
+    assert torch.equal(loaded.reconstruct(x), model.reconstruct(x))
+
+
+def test_the_weight_of_the_reconstruction_is_explicit():
+    terms = []
+    for weight in (1.0, 4.0):
+        torch.manual_seed(0)
+        model = BetaVAE(beta=2.0, image_shape=SHAPE, reconstruction_weight=weight)
+        terms.append(model.losses(data()))
+    one, four = terms
+    assert torch.equal(one["reconstruction"], four["reconstruction"])
+    assert torch.equal(one["elbo"], four["elbo"])
+    torch.testing.assert_close(four["loss"], 4 * one["reconstruction"] + 2 * one["kl"])
+
+
+def test_the_older_name_still_works():
+    old, new = BetaVAE(image_shape=SHAPE, reconstruction="gaussian"), BetaVAE(image_shape=SHAPE, likelihood="gaussian")
+    assert dict(old.hparams) == dict(new.hparams)
+    assert isinstance(old.likelihood, Gaussian)
+
+
+class Laplace(Likelihood):
+    """|x - m|."""
+
+    support = (-math.inf, math.inf)
+
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, images, outputs):
+        return (images - outputs).abs().sum() / (self.scale * len(images))
+
+    def mean(self, outputs):
+        return outputs
+
+
+def test_a_likelihood_of_ones_own(tmp_path):
+    register_network(Laplace)
+    model = BetaVAE(image_shape=SHAPE, likelihood=Laplace(scale=0.5))
+    assert model.hparams.likelihood == {"name": "Laplace", "scale": 0.5}
+    loaded = BetaVAE.from_pretrained(model.save_pretrained(tmp_path))
+    assert isinstance(loaded.likelihood, Laplace)
+    assert loaded.likelihood.scale == 0.5
+
+
+@pytest.mark.parametrize("cls", [BetaVAE, FactorVAE])
+def test_a_learned_variance_is_trained(cls, tmp_path):
+    model = cls(image_shape=SHAPE, likelihood=Gaussian("learned"))
+    before = model.likelihood.log_variance.item()
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_steps=2, accelerator="cpu", enable_model_summary=False, **quiet)
+    trainer.fit(model, DataLoader(TensorDataset(data(8)), batch_size=4))
+    assert model.likelihood.log_variance.item() != before

@@ -1,0 +1,119 @@
+"""Likelihoods p(x|z): what the decoder's outputs mean, which images they allow, and how far they are from an image.
+
+A likelihood of one's own subclasses :class:`Likelihood` and is given to a model as a module, or by name once it is
+registered with :func:`~unknot.zoo.register_network`.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def at_least_float(x: Tensor) -> Tensor:
+    """Half precision as float32, in which sums over many pixels are exact enough; others as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class Likelihood(nn.Module):
+    """p(x|z) of images ``[N, C, H, W]`` given the outputs of a decoder, of the same shape."""
+
+    support: tuple[float, float] = (0.0, 1.0)
+    """The values that images may have."""
+
+    def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
+        """-log p(x|z), summed over pixels and channels and averaged over the batch."""
+        raise NotImplementedError
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """The mean image E[x|z]: ``[N, C, H, W]``."""
+        raise NotImplementedError
+
+
+class Bernoulli(Likelihood):
+    """Of each pixel, by its logit, the decoder of the studies: -log p(x|z) is the cross-entropy, for grey pixels too.
+
+    >>> Bernoulli()(torch.ones(2, 1, 4, 4), torch.zeros(2, 1, 4, 4)) / 16  # log 2
+    tensor(0.6931)
+    """
+
+    def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
+        """The cross-entropy."""
+        outputs = at_least_float(outputs)
+        return F.binary_cross_entropy_with_logits(outputs, images.to(outputs), reduction="sum") / len(images)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """σ(outputs)."""
+        return torch.sigmoid(at_least_float(outputs))
+
+
+class ContinuousBernoulli(Bernoulli):
+    """Bernoulli's density normalised over [0, 1] (Loaiza-Ganem & Cunningham, 2019), for images that are grey:
+
+        p(x|λ) = C(λ) λ^x (1 - λ)^(1 - x)   with   C = l / tanh(l / 2)   for the logit l of λ
+
+    >>> model = ContinuousBernoulli()
+    >>> model.mean(torch.zeros(1, 1, 1, 1)).item()
+    0.5
+    """
+
+    def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
+        """The cross-entropy minus log C(λ)."""
+        logits = at_least_float(outputs)
+        near = logits.abs() < 1e-2  # the quotients below are 0 / 0 at zero
+        apart = torch.where(near, 1.0, logits)
+        log_c = torch.where(near, math.log(2) + logits**2 / 12, (apart / torch.tanh(apart / 2)).log())
+        return super().forward(images, outputs) - log_c.sum() / len(images)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """λ / (2 λ - 1) - 1 / l, which is not λ."""
+        logits = at_least_float(outputs)
+        near = logits.abs() < 1e-2
+        apart = torch.where(near, 1.0, logits)
+        exact = torch.sigmoid(apart) / torch.tanh(apart / 2) - 1 / apart
+        return torch.where(near, 0.5 + logits / 12, exact)
+
+
+class Gaussian(Likelihood):
+    """N(x; m(z), σ² I).
+
+    With a fixed variance the loss is ‖x - m‖² / (2 σ²), without the constant; ½ makes it the summed squared error, the
+    reference's ``l2_loss``. With a learned one, the same for all pixels, it is the whole -log density, which can be
+    negative.
+
+    Args:
+        variance: σ², a positive number, or ``"learned"``.
+        bounded: means are σ(outputs), and images in [0, 1]; otherwise the outputs are the means, and images can have
+            any finite values.
+
+    >>> Gaussian()(torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 2, 2))  # 4 · (1 - ½)²
+    tensor(1.)
+    >>> Gaussian(variance="learned", bounded=False).mean(torch.full((1, 1, 1, 1), -3.0)).item()
+    -3.0
+    """
+
+    def __init__(self, variance: float | str = 0.5, bounded: bool = True) -> None:
+        super().__init__()
+        if variance != "learned" and not (isinstance(variance, int | float) and 0 < variance < math.inf):
+            raise ValueError(f"variance must be positive and finite, or 'learned', got {variance!r}.")
+        self.variance = variance
+        self.bounded = bool(bounded)
+        self.support = (0.0, 1.0) if bounded else (-math.inf, math.inf)
+        if variance == "learned":
+            self.log_variance = nn.Parameter(torch.tensor(math.log(0.5)))
+
+    def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
+        """‖x - m‖² / (2 σ²), with ½ log 2 π σ² for each value where σ is learned."""
+        mean = self.mean(outputs)
+        error = F.mse_loss(mean, images.to(mean), reduction="sum") / len(images)
+        if isinstance(self.variance, str):
+            log_variance = at_least_float(self.log_variance)
+            constant = math.prod(images.shape[1:]) / 2 * (math.log(2 * math.pi) + log_variance)
+            return error / (2 * log_variance.exp()) + constant
+        return error / (2 * self.variance)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """m(z)."""
+        outputs = at_least_float(outputs)
+        return torch.sigmoid(outputs) if self.bounded else outputs

@@ -1,0 +1,200 @@
+"""Names for models and for the networks inside them: what checkpoints, configurations and commands call them by.
+
+A checkpoint holds names and arguments, never code. A name that nobody registered is refused, and nothing is imported
+to look for it.
+"""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
+from typing import Any, TypeVar
+
+from torch import nn
+
+MODELS: dict[str, type[Any]] = {}
+"""Models by the name that checkpoints and commands use."""
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {}
+"""Encoders, decoders and likelihoods by name."""
+
+Network = str | dict[str, Any] | nn.Module | None
+"""What a model takes for a network: a registered name, ``{"name": ..., **arguments}``, a module, or nothing."""
+
+Class = TypeVar("Class", bound=type[Any])
+Maker = TypeVar("Maker", bound=Callable[..., nn.Module])
+
+
+def register_model(cls: Class) -> Class:
+    """Make a model of one's own known by the name of its class, so that its checkpoints load.
+
+    >>> from unknot.zoo import BetaVAE, list_models, register_model
+    >>> @register_model
+    ... class QuietVAE(BetaVAE):
+    ...     "A β-VAE with a name of its own."
+    >>> "QuietVAE" in list_models(), "QuietVAE" in list_models(family="weak")
+    (True, False)
+    """
+    if not (isinstance(cls, type) and hasattr(cls, "from_pretrained") and hasattr(cls, "losses")):
+        raise TypeError(f"@register_model is for a subclass of unknot.zoo.Model, such as VAE; {cls!r} is none.")
+    _claim(MODELS, cls.__name__, cls)
+    return cls
+
+
+def register_network(target: Any = None, *, name: str | None = None) -> Any:
+    """Make a class of networks, or a function that makes one, known by its name.
+
+    Models then take the name, or ``{"name": ..., **arguments}``, as ``encoder``, ``decoder`` or ``likelihood``.
+    Networks that the class or the function makes remember how they were made, so that a model which was given one as a
+    module can be saved too. Checkpoints choose the arguments when they are loaded: register nothing that
+    should not be called by a stranger, such as a function that downloads what it is told.
+
+    Args:
+        target: an ``nn.Module`` class, or a function that returns a module. Arguments called ``image_shape`` and
+            ``latent_dim`` are given by the model.
+        name: instead of that of the class or function.
+
+    >>> from math import prod
+    >>> from unknot.zoo import BetaVAE, register_network
+    >>> @register_network
+    ... def wide(image_shape, width=512):
+    ...     return nn.Sequential(nn.Flatten(), nn.Linear(prod(image_shape), width), nn.ReLU())
+    >>> BetaVAE(encoder={"name": "wide", "width": 64}).hparams.encoder
+    {'name': 'wide', 'width': 64}
+    """
+    if target is None:
+        return functools.partial(register_network, name=name)
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
+        raise TypeError(f"@register_network is for a class of nn.Module or a function that makes one, got {target!r}.")
+    key = name or target.__name__
+    made = _remembering_class(target, key) if isinstance(target, type) else _remembering_function(target, key)
+    _claim(NETWORKS, key, made)
+    return made
+
+
+def _claim(registry: dict[str, Any], name: str, target: Any) -> None:
+    """Enter a name; the same definition may be run again, as in a notebook, but may not take another's name."""
+    old = registry.get(name)
+    same = old is not None and (old.__module__, old.__qualname__) == (target.__module__, target.__qualname__)
+    if old is not None and not same:
+        raise ValueError(f"The name {name!r} is taken by {old.__module__}.{old.__qualname__}; choose another.")
+    registry[name] = target
+
+
+def _remembering_class(cls: type[nn.Module], key: str) -> type[nn.Module]:
+    init: Any = cls.__init__
+
+    @functools.wraps(init)
+    def remembering(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if type(self) is cls:
+            _remember(self, key, inspect.signature(cls), args, kwargs)
+
+    cls.__init__ = remembering  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def _remembering_function(function: Maker, key: str) -> Maker:
+    @functools.wraps(function)
+    def remembering(*args: Any, **kwargs: Any) -> nn.Module:
+        module = function(*args, **kwargs)
+        _remember(module, key, inspect.signature(function), args, kwargs)
+        return module
+
+    return remembering  # type: ignore[return-value]
+
+
+def _remember(module: nn.Module, key: str, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    for parameter in signature.parameters.values():
+        if parameter.kind == parameter.VAR_KEYWORD:
+            arguments |= arguments.pop(parameter.name)
+        elif parameter.kind == parameter.VAR_POSITIONAL and not arguments[parameter.name]:
+            del arguments[parameter.name]
+    module.__dict__["_made_by"] = {"name": key, **arguments}
+
+
+def make_network(given: Network, role: str, default: str, **sizes: Any) -> tuple[nn.Module, Any]:
+    """A network from what a model was given for it, and what a checkpoint keeps of it as JSON.
+
+    Args:
+        given: see :data:`Network`.
+        role: the argument's name, for messages.
+        default: registered name that stands for nothing given.
+        sizes: arguments that the model knows, such as ``image_shape``; passed where they are taken.
+    """
+    if isinstance(given, nn.Module):
+        return given, _recipe(given)
+    recipe: Any = {"name": given or default} if isinstance(given, str | None) else given
+    if not isinstance(recipe, Mapping) or not isinstance(recipe.get("name"), str):
+        raise ValueError(
+            f"{role} must be a registered name, a dictionary with its 'name' and arguments, or a module, got {given!r}."
+        )
+    arguments = {key: value for key, value in recipe.items() if key != "name"}
+    if recipe["name"] not in NETWORKS:
+        raise ValueError(
+            f"{role}: no network is registered as {recipe['name']!r}; there are {', '.join(sorted(NETWORKS))}. Import "
+            "the module that registers it with @register_network first."
+        )
+    target = NETWORKS[recipe["name"]]
+    taken = inspect.signature(target).parameters
+    everything = any(parameter.kind == parameter.VAR_KEYWORD for parameter in taken.values())
+    if unknown := [] if everything else sorted(arguments.keys() - taken.keys()):
+        raise ValueError(f"{role}: {recipe['name']} has no arguments {unknown}; it takes {list(taken)}.")
+    return target(**{**{key: value for key, value in sizes.items() if key in taken}, **arguments}), given
+
+
+def _recipe(module: nn.Module) -> dict[str, Any]:
+    """How a module was made, or, where that is not known or is no JSON, the name of its class for messages."""
+    recipe = module.__dict__.get("_made_by")
+    try:
+        return json.loads(json.dumps(recipe)) if recipe else {"unregistered": type(module).__name__}
+    except TypeError:
+        return {"unregistered": type(module).__name__}
+
+
+def list_models(filter: str | None = None, family: str | None = None, pretrained: bool | None = None) -> list[str]:
+    """Names of the models of the zoo and of those registered with :func:`register_model`.
+
+    Args:
+        filter: a pattern such as ``"Ada*"``; capitals do not matter.
+        family: only of this family, e.g. ``"weak"``.
+        pretrained: only those for which a checkpoint is shipped (True), or is not (False).
+
+    >>> from unknot.zoo import list_models
+    >>> list_models("ada*", family="weak")
+    ['AdaGVAE', 'AdaMLVAE']
+    >>> list_models(pretrained=True)
+    ['AdaGVAE', 'BetaTCVAE', 'BetaVAE']
+    """
+    names = sorted(MODELS)
+    if filter is not None:
+        names = [name for name in names if fnmatch(name.lower(), filter.lower())]
+    if family is not None:
+        names = [name for name in names if MODELS[name].family == family]
+    if pretrained is not None:
+        shipped = shipped_models()
+        names = [name for name in names if (name in shipped) == pretrained]
+    return names
+
+
+def list_networks() -> list[str]:
+    """Names of all encoders, decoders and likelihoods.
+
+    >>> from unknot.zoo import list_networks
+    >>> list_networks()[:3]
+    ['ConvDecoder', 'ConvEncoder', 'MLPDecoder']
+    """
+    return sorted(NETWORKS)
+
+
+def shipped_models() -> set[str]:
+    """Names of the models of which a checkpoint travels with the package."""
+    from importlib.resources import files
+
+    folder = files("unknot.hub") / "pretrained"
+    configs = [entry / "config.json" for entry in folder.iterdir() if entry.is_dir()]
+    return {json.loads(config.read_text(encoding="utf-8"))["model"] for config in configs if config.is_file()}

@@ -1,0 +1,98 @@
+"""What changes during training: a strength such as β, and the learning rate. Both are functions of the step alone."""
+
+import math
+from typing import Any
+
+import torch
+
+from unknot._lightning import pl
+from unknot.zoo.base import is_number
+
+
+class Anneal(pl.Callback):
+    """Change an argument of the model, such as ``beta``, linearly from ``start`` to ``end`` over the first steps.
+
+    The value is a function of the Trainer's ``global_step``, so that a resumed run goes on exactly. A saved model has
+    the value of its last step as argument, and its card tells how it came there.
+
+    Args:
+        attribute: name of the argument, e.g. ``"beta"``.
+        start: value at step 0.
+        end: value from step ``steps`` on.
+        steps: steps of the change.
+
+    >>> [Anneal("beta", 0.0, 4.0, steps=100).value(step) for step in (0, 25, 100, 1000)]
+    [0.0, 1.0, 4.0, 4.0]
+    """
+
+    def __init__(self, attribute: str, start: float, end: float, steps: int) -> None:
+        if not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}.")
+        if not all(is_number(value) and math.isfinite(value) for value in (start, end)):
+            raise ValueError(f"start and end must be finite numbers, got {start!r} and {end!r}.")
+        self.attribute, self.start, self.end, self.steps = attribute, float(start), float(end), steps
+
+    @property
+    def state_key(self) -> str:
+        """One for each attribute: several may change."""
+        return self._generate_state_key(attribute=self.attribute)
+
+    def value(self, step: int) -> float:
+        """The value at a step."""
+        return self.start + (self.end - self.start) * min(1.0, step / self.steps)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Look whether the model has such an argument."""
+        if stage == "fit" and (self.attribute not in pl_module.hparams or not is_number(self._of(pl_module))):
+            numbers = [name for name in pl_module.hparams if is_number(getattr(pl_module, name, None))]
+            raise ValueError(
+                f"Anneal: {type(pl_module).__name__} has no number {self.attribute!r} among its arguments; there are "
+                f"{numbers}."
+            )
+
+    def _of(self, model: pl.LightningModule) -> Any:
+        return getattr(model, self.attribute, None)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Set the value of this step."""
+        value = self.value(trainer.global_step)
+        setattr(pl_module, self.attribute, value)
+        pl_module.hparams[self.attribute] = value
+        plan = {"start": self.start, "end": self.end, "steps": self.steps}
+        pl_module.annealed = {**getattr(pl_module, "annealed", {}), self.attribute: plan}
+
+
+class WarmupCosine(torch.optim.lr_scheduler.LambdaLR):
+    """A learning rate that rises linearly from 0 over the first steps and falls to 0 along half a cosine.
+
+    From the command line: ``--lr_scheduler WarmupCosine --lr_scheduler.warmup_steps 1000 --lr_scheduler.total_steps
+    100000``.
+
+    Args:
+        optimizer: whose rates to move.
+        warmup_steps: steps of the rise.
+        total_steps: step at which it reaches 0, usually ``max_steps``.
+        last_epoch: step to go on from; -1 starts.
+
+    >>> weights = [torch.nn.Parameter(torch.zeros(1))]
+    >>> schedule = WarmupCosine(torch.optim.SGD(weights, lr=1.0), warmup_steps=2, total_steps=6)
+    >>> [round(schedule.factor(step), 3) for step in range(8)]
+    [0.0, 0.5, 1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int, last_epoch: int = -1
+    ) -> None:
+        if not 0 <= warmup_steps < total_steps:
+            raise ValueError(
+                f"warmup_steps must not be negative and less than total_steps, got {warmup_steps} and {total_steps}."
+            )
+        self.warmup_steps, self.total_steps = warmup_steps, total_steps
+        super().__init__(optimizer, self.factor, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """Of the learning rate at a step."""
+        if step < self.warmup_steps:
+            return step / self.warmup_steps
+        done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))
+        return (1 + math.cos(math.pi * done)) / 2
