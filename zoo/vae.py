@@ -80,9 +80,9 @@ class VAE(Model):
         self.latent_dim = whole_number("latent_dim", latent_dim)
         self.reconstruction_weight = reconstruction_weight
         recipes: dict[str, Any] = {}
-        shown, recipes["likelihood"] = make_network(
-            likelihood if reconstruction is None else reconstruction, "likelihood", "bernoulli"
-        )
+        if likelihood == "bernoulli" and reconstruction is not None:
+            likelihood = reconstruction
+        shown, recipes["likelihood"] = make_network(likelihood, "likelihood", "bernoulli")
         if not isinstance(shown, Likelihood):
             raise ValueError(f"likelihood must be a Likelihood, such as 'bernoulli', got {type(shown).__name__}.")
         body, recipes["encoder"] = make_network(encoder, "encoder", "ConvEncoder", image_shape=self.image_shape)
