@@ -65,5 +65,6 @@ def _dispatch(argv: list[str]) -> int:
     if not asked:
         parser.print_help()
         return 0
+    arguments.imported = modules
     status: int = arguments.run(arguments)
     return status

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unknot.cli import own
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def add_to(commands: Commands) -> None:
     retry.add_argument("folder", help="of a study")
     for action in (run, retry):
         _where(action)
+    for action in (show, run, retry):
+        action.add_argument(own.FLAG, metavar="MODULE", help=own.HELP)
     status = command(actions, "status", "how far a study is, and what failed", "unknot study status runs/dsprites32")
     status.add_argument("folder", help="of a study")
     status.add_argument("--failed", action="store_true", help="all failed jobs with their tracebacks")
@@ -70,6 +73,13 @@ def _where(action: argparse.ArgumentParser) -> None:
     )
     action.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts, from 1")
     action.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="on a Ray cluster: its address, or auto; without one, Ray is started on this machine",
+    )
+    action.add_argument(
         "--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds between saves (default: 60)"
     )
     action.add_argument("--keep-checkpoints", action="store_true", help="keep the last state of finished jobs")
@@ -95,7 +105,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from unknot.studies.running import disk_use, show_bytes
     from unknot.studies.study import Study
 
-    study = Study.from_file(arguments.study)
+    study = Study.from_file(arguments.study, arguments.imported)
     jobs = study.jobs()
     print(f"{study.name}: {study.description}")
     print(f"jobs      {len(jobs):,} of {sum(job.steps for job in jobs):,} steps in all")
@@ -110,7 +120,7 @@ def _show(arguments: argparse.Namespace) -> int:
             "labels" if protocol.labels else f"{protocol.num_train:,} + {protocol.num_test:,}, seed {protocol.seed}"
         )
         print(f"scores    {', '.join(protocol.column(metric) for metric in protocol.metrics)}  ({samples})")
-    print(f"disk      about {show_bytes(disk_use(jobs))} when all are done")
+    print(f"disk      about {show_bytes(disk_use(jobs, study.imported))} when all are done")
     print(f"run it    unknot study run {arguments.study}")
     return 0
 
@@ -132,7 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
         folder = Path(arguments.study)
         plan = read_plan(folder)
     else:
-        study = Study.from_file(arguments.study)
+        study = Study.from_file(arguments.study, arguments.imported)
         folder = Path(arguments.folder or f"runs/{study.name}")
         plan = prepare(study, folder)
     before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that takes the machine back says so by this signal
@@ -150,7 +160,7 @@ def _interrupt(*_: Any) -> None:
 
 
 def _executor(arguments: argparse.Namespace) -> "Executor":
-    from unknot.studies import Local, Shard
+    from unknot.studies import Local, Ray, Shard
     from unknot.studies.worker import Settings
 
     where: dict[str, Any] = {
@@ -158,13 +168,19 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
         "threads": arguments.threads,
         "gpus": arguments.gpus,
         "gpus_per_job": arguments.gpus_per_job,
-        "settings": Settings(arguments.checkpoint_every, arguments.keep_checkpoints),
+        "settings": Settings(
+            arguments.checkpoint_every, arguments.keep_checkpoints, arguments.threads, tuple(arguments.imported)
+        ),
     }
     if arguments.shard:
         index, slash, count = arguments.shard.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal()):
             raise ValueError(f"--shard {arguments.shard}: expected which part of how many, as in 3/64.")
         return Shard(int(index), int(count), **where)
+    if arguments.ray:
+        del where["gpus"]
+        where["gpus_per_job"] = arguments.gpus_per_job if arguments.gpus else 0.0
+        return Ray(arguments.ray, **where)
     return Local(**where)
 
 

@@ -27,6 +27,7 @@ import unknot.datamodules
 import unknot.zoo  # noqa: F401  both make class names known without their module paths
 from unknot import configs
 from unknot._files import replacing
+from unknot._trust import named_modules, only_known_classes, refusal
 from unknot.cli.quiet import hush_lightning
 from unknot.cli.run_folder import (
     LAST,
@@ -42,7 +43,6 @@ from unknot.cli.run_folder import (
     sweep,
 )
 from unknot.cli.stopping import StopCleanly, Stopped
-from unknot.cli.trust import named_modules, only_known_classes, refusal
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import Pictures
 from unknot.zoo.set_pictures import SlotPictures

@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unknot.studies.folders import Plan
@@ -61,8 +62,7 @@ class Local(Executor):
                 f"gpus must not be negative and gpus_per_job lie in (0, 1], got {gpus} and {gpus_per_job}: "
                 "a job trains on one device at most."
             )
-        base = settings or Settings()
-        self.settings = Settings(base.checkpoint_every, base.keep_checkpoints, threads)
+        self.settings = replace(settings or Settings(), threads=threads)
         self.devices = _devices(gpus, gpus_per_job)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         room = len(self.devices) if gpus else max(1, cores // threads)
@@ -91,7 +91,7 @@ class Local(Executor):
                     if deaths[job.name] < ATTEMPTS:
                         waiting.append(job)
                         continue
-                    outcome = _gave_up(folder, outcome)
+                    outcome = gave_up(folder, outcome)
                 elif outcome.what == "busy":
                     over.wait(1)
                     waiting.append(job)
@@ -144,7 +144,8 @@ class Shard(Local):
         return [job for job in jobs if job.name in names]
 
 
-def _gave_up(folder: Path, outcome: Outcome) -> Outcome:
+def gave_up(folder: Path, outcome: Outcome) -> Outcome:
+    """A failure instead of one more attempt."""
     from unknot.studies.folders import JobFolder
 
     message = f"{outcome.message}, {ATTEMPTS} times in one run; was there too little memory?"

@@ -99,6 +99,8 @@ class Plan:
 
     study: Study
     jobs: list[Job]
+    bytes_per_job: int = 0
+    """What a job leaves on the disk, about."""
 
     @property
     def protocols(self) -> list[Protocol]:
@@ -111,6 +113,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     study = plan.study
     document = {
         "study": {"name": study.name, "folder": str(study.folder), "content": study.content},
+        "bytes_per_job": plan.bytes_per_job,
         "jobs": [asdict(job) for job in plan.jobs],
     }
     write_json(folder / "plan.json", document, indent=None)
@@ -125,7 +128,7 @@ def read_plan(folder: Path) -> Plan:
         )
     study = document["study"]
     jobs = [Job(**job) for job in document["jobs"]]
-    return Plan(Study(study["name"], study["content"], Path(study["folder"])), jobs)
+    return Plan(Study(study["name"], study["content"], Path(study["folder"])), jobs, document["bytes_per_job"])
 
 
 def read_json(path: Path) -> Any:

@@ -6,6 +6,7 @@ process ends at once: what it had not saved is computed again by the next.
 """
 
 import errno
+import importlib
 import json
 import os
 import queue
@@ -76,6 +77,8 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
 
         protocols = [_protocol(protocol) for protocol in order["protocols"]]
         settings = Settings(**order["settings"])
+        for module in settings.imported:
+            importlib.import_module(module)
         stop = Stop()
         signal.signal(signal.SIGTERM, stop.ask)
         try:
@@ -87,6 +90,7 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
                 order["accelerator"],
                 settings.checkpoint_every,
                 settings.keep_checkpoints,
+                settings.imported,
                 stop,
             )
         except Stopped:

@@ -76,7 +76,8 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
 
 def prepare(study: Study, folder: Path) -> Plan:
     """Write the plan of a study into its folder, or compare it with the one that is there."""
-    plan = Plan(study, study.jobs())
+    jobs = study.jobs()
+    plan = Plan(study, jobs, disk_use(jobs, study.imported) // len(jobs))
     if (folder / "plan.json").is_file():
         old = read_plan(folder)
         names = {job.name for job in plan.jobs}
@@ -118,7 +119,7 @@ class Display:
     def begin(self, todo: list[Job]) -> None:
         """What is going to happen, and how much disk it takes."""
         self.todo = {job.name: job for job in todo}
-        needed = disk_use(todo)
+        needed = self.plan.bytes_per_job * len(todo)
         free = shutil.disk_usage(self.folder).free
         self.say(
             f"{self.plan.study.name} in {self.folder}: {len(self.jobs):,} jobs, {self.summary.done:,} done before, "
@@ -197,7 +198,7 @@ class Display:
             self.say(f"Try failed jobs again with: unknot study retry {self.folder}")
 
 
-def disk_use(jobs: Iterable[Job]) -> int:
+def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
     """Bytes that jobs will leave, about: their models and scores."""
     import torch
 
@@ -212,7 +213,7 @@ def disk_use(jobs: Iterable[Job]) -> int:
         if key not in sizes:
             try:
                 with torch.device("meta"):
-                    model = find_class(part["class_path"])(**arguments)
+                    model = find_class(part["class_path"], imported)(**arguments)
                 sizes[key] = sum(value.numel() * value.element_size() for value in model.state_dict().values())
             except Exception:  # what is wrong with it is said when it runs
                 sizes[key] = 0

@@ -1,7 +1,7 @@
 """Scores of a stored model: those of a study that are not there yet."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from unknot.metrics import Scores, evaluate
@@ -14,6 +14,7 @@ def add_scores(
     files: JobFolder,
     config: dict[str, Any],
     protocols: list[Protocol],
+    imported: Iterable[str] = (),
     alive: Callable[[], None] = lambda: None,
 ) -> None:
     """Compute what is missing, protocol by protocol, from the model as it is stored."""
@@ -21,8 +22,8 @@ def add_scores(
     if not missing:
         return
     # Always the stored model, so that a score is the same whether it is computed after the training or a year later.
-    model = find_class(config["model"]["class_path"]).from_pretrained(files.model)
-    dataset = build(config["data"]["init_args"]["dataset"])
+    model = find_class(config["model"]["class_path"], imported).from_pretrained(files.model)
+    dataset = build(config["data"]["init_args"]["dataset"], imported)
     for protocol, metrics in missing:
         alive()
         if protocol.labels:

@@ -62,16 +62,23 @@ class Study:
     content: dict[str, Any] = field(repr=False)
     folder: Path = Path()
     """Where configurations and other files that the study names by relative paths are looked for first."""
+    imported: tuple[str, ...] = ()
+    """Modules whose classes it may name, besides unknot's own."""
 
     @classmethod
-    def from_file(cls, path_or_name: str | Path) -> "Study":
-        """Read a study from a YAML file, or a shipped one by its name."""
+    def from_file(cls, path_or_name: str | Path, imported: Iterable[str] = ()) -> "Study":
+        """Read a study from a YAML file, or a shipped one by its name.
+
+        Args:
+            path_or_name: of the study.
+            imported: modules whose classes it may name, besides those of unknot: a file alone runs nobody's code.
+        """
         path = find(path_or_name)
         try:
             content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: not a YAML file ({' '.join(str(error).split())}).") from None
-        return cls(path.stem, content, path.resolve().parent)
+        return cls(path.stem, content, path.resolve().parent, tuple(imported))
 
     def __post_init__(self) -> None:
         self._check()
@@ -104,6 +111,8 @@ class Study:
 
     def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
         """Place of the seed, settings and configuration of every job of a sweep."""
+        from unknot.studies.datasets import describe
+
         options = dict(sweep["options"])
         seeds = options.pop("seed_everything", None) or _seeds(sweep.get("seeds", self.content.get("seeds", 1)))
         training = self.content.get("training", {}) | sweep.get("training", {})
@@ -111,9 +120,9 @@ class Study:
         base = self._configuration(sweep["config"])
         method = str(base["model"]["class_path"]).rpartition(".")[2]
         swept = next((option for option in options if option.startswith("model.")), None)
-        check_options(self.name, sweep["config"], base, [*training, *options, *grid])
+        self._check_options(sweep["config"], base, [*training, *options, *grid])
         for dataset in sweep.get("datasets", self.content["datasets"]):
-            part, image_shape = _dataset(dataset, self.content.get("image_size"))
+            part, image_shape = describe(dataset, self.content.get("image_size"), self.imported)
             label = dataset if isinstance(dataset, str) else str(dataset["class_path"]).rpartition(".")[2]
             values = [_for_dataset(self.name, option, of, label) for option, of in grid.items()]
             names = [*options, *grid]
@@ -130,6 +139,26 @@ class Study:
                     if swept:
                         settings["strength"] = chosen[swept]
                     yield place, settings, config
+
+    def _check_options(self, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
+        """Refuse options that the classes of a configuration do not take."""
+        from pytorch_lightning import Trainer
+
+        from unknot.studies.datasets import find_class
+        from unknot.zoo.pretrained import arguments_of
+
+        where = f"Study {self.name}, {config}"
+        for option in options:
+            part, _, rest = option.partition(".")
+            if part not in PARTS:
+                raise ValueError(f"{where}: there is no option {option}. {did_you_mean(part, PARTS)}")
+            if part not in ("model", "data", "trainer"):
+                continue
+            cls = Trainer if part == "trainer" else find_class(base[part]["class_path"], self.imported)
+            taken = list(inspect.signature(cls).parameters) if part == "trainer" else arguments_of(cls)
+            name = rest.partition(".")[0]
+            if name not in taken:
+                raise ValueError(f"{where}: {cls.__name__} has no option {option}. {did_you_mean(name, taken)}")
 
     def _configuration(self, name: str) -> dict[str, Any]:
         beside = self.folder / name
@@ -212,35 +241,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def check_options(study: str, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
-    """Refuse options that the classes of a configuration do not take."""
-    from pytorch_lightning import Trainer
-
-    from unknot.studies.datasets import find_class
-    from unknot.zoo.pretrained import arguments_of
-
-    for option in options:
-        part, _, rest = option.partition(".")
-        if part not in PARTS:
-            raise ValueError(f"Study {study}, {config}: there is no option {option}. {did_you_mean(part, PARTS)}")
-        if part not in ("model", "data", "trainer"):
-            continue
-        cls = Trainer if part == "trainer" else find_class(base[part]["class_path"])
-        taken = list(inspect.signature(cls).parameters) if part == "trainer" else arguments_of(cls)
-        name = rest.partition(".")[0]
-        if name not in taken:
-            raise ValueError(
-                f"Study {study}, {config}: {cls.__name__} has no option {option}. {did_you_mean(name, taken)}"
-            )
-
-
-def _dataset(dataset: str | Mapping[str, Any], image_size: int | None) -> tuple[Any, list[int]]:
-    """A data set as LightningCLI takes it, at another resolution if asked, and the shape of its images."""
-    from unknot.studies.datasets import describe
-
-    return describe(dataset, image_size)
 
 
 def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any]:

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pytorch_lightning.cli import LightningCLI
 import unknot.datamodules
 import unknot.zoo  # noqa: F401  both make class names known without their module paths
 from unknot._files import replacing
+from unknot._trust import only_known_classes
 from unknot.studies.folders import JobFolder, write_json
 from unknot.studies.scoring import add_scores
 from unknot.zoo import Model
@@ -111,6 +113,7 @@ def perform(
     accelerator: str = "cpu",
     checkpoint_every: float = 60.0,
     keep_checkpoint: bool = False,
+    imported: Iterable[str] = (),
     stop: Stop | None = None,
 ) -> None:
     """Bring a job from wherever it is to its end.
@@ -123,14 +126,15 @@ def perform(
         accelerator: ``"cpu"`` or ``"gpu"``; one device.
         checkpoint_every: seconds between saves of the state.
         keep_checkpoint: leave the last state in place, to train on from.
+        imported: modules whose classes the configuration may name, besides unknot's own.
         stop: looked at after every step: whether to save the state and raise :class:`Stopped`.
     """
     files, stop = JobFolder(study, name), stop or Stop()
     if not files.trained():
-        _train(files, config, accelerator, checkpoint_every, keep_checkpoint, stop)
+        _train(files, config, accelerator, checkpoint_every, keep_checkpoint, imported, stop)
     if not keep_checkpoint:
         files.checkpoint.unlink(missing_ok=True)
-    add_scores(files, config, protocols, lambda: tell(files, "scoring", 1, 1))
+    add_scores(files, config, protocols, imported, lambda: tell(files, "scoring", 1, 1))
     gc.collect()
 
 
@@ -140,21 +144,22 @@ def _train(
     accelerator: str,
     checkpoint_every: float,
     keep_checkpoint: bool,
+    imported: Iterable[str],
     stop: Stop,
 ) -> None:
-    keeper = Keeper(files, checkpoint_every, stop)
-    cli = JobCLI(
-        config,
-        [keeper],
-        accelerator=accelerator,
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        default_root_dir=files.path,
-    )
+    with only_known_classes(imported):
+        cli = JobCLI(
+            config,
+            [Keeper(files, checkpoint_every, stop)],
+            accelerator=accelerator,
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            default_root_dir=files.path,
+        )
     with replacing(files.config) as beside:
         beside.write_text(cli.dump(), encoding="utf-8")
     resume = str(files.checkpoint) if files.checkpoint.is_file() else None

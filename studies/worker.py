@@ -42,11 +42,13 @@ class Settings:
         checkpoint_every: seconds between saves of the state that a job resumes from.
         keep_checkpoints: leave that state in place when a job is done.
         threads: of each job.
+        imported: modules whose classes jobs may name, besides unknot's own; imported before the first job.
     """
 
     checkpoint_every: float = 60.0
     keep_checkpoints: bool = False
     threads: int = 1
+    imported: tuple[str, ...] = ()
 
 
 def environment(threads: int, devices: str | None) -> dict[str, str]:
@@ -63,8 +65,8 @@ def environment(threads: int, devices: str | None) -> dict[str, str]:
 class Worker:
     """A process that performs jobs, seen from the runner."""
 
-    def __init__(self, settings: Settings, devices: str | None = None) -> None:
-        self.settings, self.devices = settings, devices
+    def __init__(self, settings: Settings, devices: str | None = None, here: str | None = None) -> None:
+        self.settings, self.devices, self.here = settings, devices, here
         self.process: subprocess.Popen[str] | None = None
 
     def perform(self, study: Path, job: Job, protocols: list[Protocol]) -> Outcome:
@@ -77,6 +79,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment(self.settings.threads, self.devices),
+                cwd=self.here,
                 start_new_session=True,  # Ctrl-C is for the runner
             )
         assert process.stdin is not None

@@ -16,6 +16,7 @@ import yaml
 
 from unknot.studies import Local, Study, results, run
 from unknot.studies.folders import JobFolder, read_plan
+from unknot.studies.worker import Settings
 
 pd = pytest.importorskip("pandas")
 
@@ -24,7 +25,7 @@ Tiny = Callable[..., dict[str, Any]]
 
 
 def unknot(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*STUDY, *map(str, words)], cwd=cwd, capture_output=True, text=True)
+    return subprocess.run([*STUDY, *map(str, words), "--import", "toys"], cwd=cwd, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +69,16 @@ def test_added_seeds_and_scores_are_all_that_is_computed(
     more = tiny()["scores"][0] | {"metrics": ["mig", "modularity", "elbo", "irs"]}
     labels = {"metrics": ["mig", "dci", "sap"], "labels": {"num_labels": [20], "label_seed": [0, 1]}}
     monkeypatch.syspath_prepend(str(toys))
-    study = Study("tiny", tiny(seeds=3) | {"scores": [more, labels]})
+    study = Study("tiny", tiny(seeds=3) | {"scores": [more, labels]}, imported=("toys",))
     lines: list[str] = []
-    summary = run(study, whole, Local(jobs=1), lines.append)
+    summary = run(study, whole, Local(jobs=1, settings=Settings(imported=("toys",))), lines.append)
     assert (summary.done, summary.failed) == (9, {})
     after = results(whole)
     assert len(after) == 9
     pd.testing.assert_frame_equal(after[before.columns].head(6), before, check_dtype=False)
     assert after[["irs", "mig@20-perfect-0", "sap@20-perfect-1", "dci@20-perfect-1"]].notna().all(axis=None)
     assert {path: path.stat().st_mtime_ns for path in models} == models
-    assert run(study, whole, Local(jobs=1), lines.append).done == 9
+    assert run(study, whole, Local(jobs=1, settings=Settings(imported=("toys",))), lines.append).done == 9
     assert "9 jobs, 9 done before, 0 to do" in lines[-2]
 
 
@@ -124,7 +125,19 @@ def test_killed_jobs_and_runners_leave_no_trace(whole: Path, toys: Path, tiny: T
     folder, chance = toys / "killed", random.Random(0)
     kills = 0
     for attempt in range(20):
-        command = [*STUDY, "run", "tiny.yaml", "--folder", "killed", "--jobs", "1", "--checkpoint-every", "0.1"]
+        command = [
+            *STUDY,
+            "run",
+            "tiny.yaml",
+            "--folder",
+            "killed",
+            "--jobs",
+            "1",
+            "--checkpoint-every",
+            "0.1",
+            "--import",
+            "toys",
+        ]
         runner = subprocess.Popen(command, cwd=toys, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if attempt < 3:
             deadline = time.monotonic() + 120
@@ -158,7 +171,7 @@ def test_killed_jobs_and_runners_leave_no_trace(whole: Path, toys: Path, tiny: T
 
 def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, tiny: Tiny, write: Any) -> None:
     write(toys / "long.yaml", tiny(steps=100_000, seeds=1))
-    command = [*STUDY, "run", "long.yaml", "--folder", "long", "--jobs", "1"]
+    command = [*STUDY, "run", "long.yaml", "--folder", "long", "--jobs", "1", "--import", "toys"]
     runner = subprocess.Popen(command, cwd=toys, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not any(json.loads(p.read_text())["step"] for p in (toys / "long").glob("jobs/*/*/progress.json")):

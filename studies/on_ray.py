@@ -1,0 +1,135 @@
+"""Jobs on a Ray cluster: core tasks, one for each job, with resources and retries of Ray's own."""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unknot.studies.executors import ATTEMPTS, Executor, gave_up
+from unknot.studies.folders import Plan
+from unknot.studies.protocols import Protocol
+from unknot.studies.study import Job
+from unknot.studies.worker import Outcome, Settings, Worker
+
+
+class Ray(Executor):
+    """Jobs as tasks on a Ray cluster, whose nodes all see the folder of the study.
+
+    A task has its job done in a process of its own, the same as on one machine, so that neither Ray's threads nor its
+    environment reach Lightning. A task whose node is lost is run again elsewhere, by Ray, and resumes.
+
+    Args:
+        address: of a running cluster, ``"auto"`` for the one that this machine belongs to, or ``"local"`` to start one
+            on this machine for the time of the run.
+        threads: cores of each job.
+        gpus_per_job: GPUs, or part of one, of each job; 0 trains on the CPU.
+        jobs: how many at a time at most; by default as many as the cluster has room for.
+        settings: what jobs are told.
+    """
+
+    def __init__(
+        self,
+        address: str = "local",
+        threads: int = 1,
+        gpus_per_job: float = 0.0,
+        jobs: int | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ImportError("Running on Ray needs ray: pip install 'unknot[ray]'.") from None
+        if threads < 1 or (jobs is not None and jobs < 1) or not 0 <= gpus_per_job <= 1:
+            raise ValueError(
+                f"jobs and threads must be at least 1 and gpus_per_job lie in [0, 1], got {jobs}, {threads} and "
+                f"{gpus_per_job}."
+            )
+        self.settings = replace(settings or Settings(), threads=threads)
+        self.ray, self.address, self.gpus, self.most = ray, address, gpus_per_job, jobs
+        self.ours = not ray.is_initialized()
+        if self.ours:
+            ray.init(
+                address=address,
+                include_dashboard=False if address == "local" else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+
+    @property
+    def parallel(self) -> int:  # type: ignore[override]
+        """How many jobs the cluster has room for now; nodes may come and go."""
+        has = self.ray.cluster_resources()
+        room = int(has.get("CPU", 0) // self.settings.threads)
+        if self.gpus:
+            room = min(room, int(has.get("GPU", 0) / self.gpus))
+        return max(1, room if self.most is None else min(room, self.most))
+
+    def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
+        """Keep as many tasks in flight as the cluster has room for, and a few more so that none of it waits."""
+        ray = self.ray
+        task = ray.remote(_perform).options(
+            num_cpus=self.settings.threads, num_gpus=self.gpus, max_retries=ATTEMPTS, name="unknot job"
+        )
+        shared = ray.put((str(folder.resolve()), plan.protocols, self.settings, os.getcwd()))
+        waiting, flying, left = deque(jobs), dict[Any, Job](), len(jobs)
+        deaths = dict.fromkeys((job.name for job in jobs), 0)
+        try:
+            while left:
+                while waiting and len(flying) < 2 * self.parallel:
+                    job = waiting.popleft()
+                    flying[task.remote(shared, job)] = job
+                ready, _ = ray.wait(list(flying), timeout=1)
+                if not ready:
+                    yield None
+                for ref in ready:
+                    job = flying.pop(ref)
+                    outcome = self._outcome(ref, job)
+                    if outcome.what == "died":
+                        deaths[job.name] += 1
+                    if outcome.what == "busy" or (outcome.what == "died" and deaths[job.name] < ATTEMPTS):
+                        time.sleep(0.2)
+                        waiting.append(job)
+                        continue
+                    left -= 1
+                    yield gave_up(folder, outcome) if outcome.what == "died" else outcome
+        finally:
+            for ref in flying:
+                ray.cancel(ref)
+            ray.wait(list(flying), num_returns=len(flying), timeout=30) if flying else None
+            if self.ours:
+                ray.shutdown()
+
+    def _outcome(self, ref: Any, job: Job) -> Outcome:
+        try:
+            found: Outcome = self.ray.get(ref)
+        except self.ray.exceptions.RayError as error:
+            return Outcome(job.name, "died", " ".join(str(error).split())[:200])
+        return found
+
+
+# Within a task. Ray's process keeps ours for the next task, so that imports are paid once.
+
+_kept: dict[str | None, Worker] = {}
+
+
+def _perform(shared: tuple[str, list[Protocol], Settings, str], job: Job) -> Outcome:
+    import ray
+
+    folder, protocols, settings, here = shared
+    devices = ",".join(str(number) for number in ray.get_gpu_ids()) or None
+    if devices not in _kept:
+        for worker in _kept.values():
+            worker.close()
+        _kept.clear()
+        _kept[devices] = Worker(settings, devices, here if Path(here).is_dir() else None)
+    try:
+        return _kept[devices].perform(Path(folder), job, protocols)
+    except BaseException:  # cancelled: the job saves its state
+        worker = _kept.pop(devices)
+        worker.stop()
+        worker.close()
+        raise
