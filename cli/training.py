@@ -1,5 +1,6 @@
 """``unknot fit | validate | test | predict``: LightningCLI with our defaults."""
 
+import functools
 import itertools
 import pickle
 import re
@@ -19,7 +20,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
@@ -43,9 +44,8 @@ from unknot.cli.run_folder import (
     sweep,
 )
 from unknot.cli.stopping import StopCleanly, Stopped
-from unknot.zoo import VAE, Model
+from unknot.zoo import Model
 from unknot.zoo.pictures import Pictures
-from unknot.zoo.set_pictures import SlotPictures
 
 
 @dataclass
@@ -94,7 +94,6 @@ class UnknotCLI(LightningCLI):
             save_config_callback=WholeConfig,
             parser_kwargs={**quiet, **{command: dict(quiet) for command in self.subcommands()}},
             trainer_defaults={"max_epochs": -1, "check_val_every_n_epoch": None},
-            auto_configure_optimizers=False,
             args=run.words,
         )
 
@@ -102,6 +101,14 @@ class UnknotCLI(LightningCLI):
         """Options of our callbacks."""
         parser.add_lightning_class_args(Pictures, "pictures")
         parser.add_argument("--checkpoint_every", type=int, default=1000, help="Steps between saves of last.ckpt.")
+
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
+        """Give ``--optimizer`` and ``--lr_scheduler`` to the model, which makes both; either may be left out."""
+        optimizer, scheduler = (self._get(self.config_init, key) for key in ("optimizer", "lr_scheduler"))
+        if optimizer:
+            self.model.optimizer = functools.partial(instantiate_class, init=optimizer)
+        if scheduler:
+            self.model.scheduler = functools.partial(instantiate_class, init=scheduler)
 
     def _parse_ckpt_path(self) -> None:
         """Take no class and no option from a checkpoint: what a run is, the configuration says."""
@@ -119,10 +126,6 @@ class UnknotCLI(LightningCLI):
             step = self.run.resumption.step if self.run.resumption else None
             board = TensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step=step)
             kwargs["logger"] = [CurveLogger(folder, step), board]
-        pictures = self._get(self.config_init, "pictures")
-        if not isinstance(self.model, VAE):
-            few = min(6, pictures.num_images)
-            self.config_init[self.subcommand].pictures = SlotPictures(pictures.every_n_steps, few)
         plugins = trainer.get("plugins") or []
         plugins = plugins if isinstance(plugins, list) else [plugins]
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
@@ -154,7 +157,7 @@ class UnknotCLI(LightningCLI):
         if self.trainer.is_global_zero:
             self.model.save_pretrained(folder / "model")
             print(f"Model, checkpoints, logs and pictures are in {folder}.")
-            command = "evaluate" if isinstance(self.model, VAE) else "slots ap"
+            command = "evaluate" if "codes" in self.model.capabilities else "slots ap"
             print(f"Score it with: unknot {command} {folder / 'model'}")
 
     def before_predict(self) -> None:

@@ -50,7 +50,7 @@ class Model(Pretrained, pl.LightningModule):
         """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         raise NotImplementedError
 
-    def draw(self, batch: Any, folder: Path, suffix: str = "") -> list[Path]:
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
         """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``."""
         return []
 

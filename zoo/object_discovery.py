@@ -5,6 +5,7 @@ Learning with Slot Attention"); networks and settings are the reference's.
 """
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -138,6 +139,13 @@ class SlotAutoEncoder(Model):
         """The squared error of a batch whose first entry are images, in the reference's range [-1, 1]."""
         images = first_of(batch)
         return {"loss": 4 * F.mse_loss(self.decompose(images).reconstruction, images.float())}
+
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
+        """The part of each slot."""
+        from unknot.zoo.set_pictures import draw_decomposition  # Matplotlib takes a while
+
+        images = first_of(batch)[: min(6, num_images)]
+        return [draw_decomposition(self, images, folder / f"decomposition{suffix}.png")]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Slots of a batch."""

@@ -11,7 +11,8 @@ from torchvision.utils import make_grid
 from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._modes import evaluation_mode
-from unknot.zoo.base import first_of
+from unknot._seeding import kept_generators, seed_device
+from unknot.zoo.base import Model
 from unknot.zoo.vae import VAE
 
 
@@ -63,11 +64,14 @@ def _save(figure: Figure, path: str | Path) -> Path:
 
 
 class Pictures(pl.Callback):
-    """Write traversals and reconstructions of held-out images during training, as PNG files in the run's folder.
+    """Write what the model draws of held-out images during training, as PNG files in the run's folder.
+
+    Which pictures these are the model says, in ``draw``: traversals and reconstructions for a VAE, sets and attention
+    for a set predictor.
 
     Args:
         every_n_steps: steps between pictures; there is one more at the end.
-        num_images: how many images to reconstruct.
+        num_images: how many images to show.
     """
 
     def __init__(self, every_n_steps: int = 5000, num_images: int = 10) -> None:
@@ -75,37 +79,40 @@ class Pictures(pl.Callback):
             raise ValueError(f"every_n_steps and num_images must be positive, got {every_n_steps}, {num_images}.")
         self.every_n_steps = every_n_steps
         self.num_images = num_images
-        self._images: Tensor | None = None
+        self._batch: Any = None
         self._drawn = -1
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take held-out images, or, where there are none, wait for the first batch."""
+        """Take a held-out batch, or, where there is none, wait for the first one."""
         loaders = getattr(trainer, "val_dataloaders", None)
         if loaders is not None:
-            loader = loaders[0] if isinstance(loaders, list | tuple) else loaders
-            self._images = first_of(next(iter(loader)))
+            with kept_generators(pl_module.device):  # a loader that is begun draws a seed
+                self._keep(next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders)))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Draw when it is time."""
-        if self._images is None:
-            self._images = first_of(batch).detach().cpu()
+        if self._batch is None:
+            self._keep(batch)
         if trainer.global_step // self.every_n_steps != max(self._drawn, 0) // self.every_n_steps:
             self._draw(trainer, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Draw the final state."""
-        if self._images is not None and self._drawn != trainer.global_step:
+        if self._batch is not None and self._drawn != trainer.global_step:
             self._draw(trainer, pl_module)
 
-    def _draw(self, trainer: pl.Trainer, model: VAE) -> None:
+    def _keep(self, batch: Any) -> None:
+        parts = batch if isinstance(batch, tuple | list) else (batch,)
+        self._batch = [part.detach().cpu() if isinstance(part, Tensor) else part for part in parts]
+
+    def _draw(self, trainer: pl.Trainer, model: Model) -> None:
         self._drawn = trainer.global_step
-        if not trainer.is_global_zero or self._images is None:
+        if not trainer.is_global_zero:
             return
         folder = Path(trainer.log_dir or trainer.default_root_dir) / "pictures"
-        step = f"{trainer.global_step:08d}"
-        with evaluation_mode(model):
-            draw_traversals(model, self._images, folder / f"traversals-{step}.png")
-            draw_reconstructions(model, self._images[: self.num_images], folder / f"reconstructions-{step}.png")
+        with evaluation_mode(model), kept_generators(model.device):
+            seed_device(0, model.device)  # the same initial slots in every picture
+            model.draw(self._batch, folder, f"-{trainer.global_step:08d}", self.num_images)
 
     def state_dict(self) -> dict[str, Any]:
         """The step of the last picture."""

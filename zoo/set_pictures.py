@@ -1,4 +1,4 @@
-"""Pictures of predicted sets, of attention and of decompositions, and a callback that draws them during training."""
+"""Pictures of predicted sets, of attention and of decompositions."""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from unknot._lightning import pl
-from unknot._modes import evaluation_mode
 from unknot.datamodules.clevr import CLASSES
 from unknot.zoo.object_discovery import SlotAutoEncoder
-from unknot.zoo.pictures import Pictures, _save
-from unknot.zoo.set_prediction import REAL, SetPredictor, SlotSetPredictor
+from unknot.zoo.pictures import _save
+from unknot.zoo.set_prediction import REAL, SetPredictor
 
 MARKERS = {"cube": "s", "sphere": "o", "cylinder": "^"}
 HUES = {  # of CLEVR's materials
@@ -120,54 +118,3 @@ def _show(axis: Any, image: Tensor) -> None:
     pixels = image.detach().clamp(0, 1).cpu().numpy()
     axis.imshow(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels.mean(0), cmap="gray", vmin=0, vmax=1)
     axis.set_axis_off()
-
-
-class SlotPictures(Pictures):
-    """Draw what a model with slots does with held-out images during training, as PNG files in the run's folder.
-
-    Set predictors: the sets, and where there is attention its maps. Autoencoders: the part of each slot.
-
-    Args:
-        every_n_steps: steps between pictures; there is one more at the end.
-        num_images: how many images to show.
-    """
-
-    def __init__(self, every_n_steps: int = 5000, num_images: int = 6) -> None:
-        super().__init__(every_n_steps, num_images)
-        self._batch: Any = None
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take a held-out batch, or, where there is none, wait for the first one."""
-        loaders = getattr(trainer, "val_dataloaders", None)
-        if loaders is not None:
-            self._keep(next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders)))
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Draw when it is time."""
-        if self._batch is None:
-            self._keep(batch)
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-
-    def _keep(self, batch: Any) -> None:
-        parts = batch if isinstance(batch, tuple | list) else (batch,)
-        kept = [None if part is None else part[: self.num_images].detach().cpu() for part in parts]
-        self._batch, self._images = kept, kept[0]
-
-    def _draw(self, trainer: pl.Trainer, model: Any) -> None:
-        self._drawn = trainer.global_step
-        if not trainer.is_global_zero or self._batch is None:
-            return
-        folder = Path(trainer.log_dir or trainer.default_root_dir) / "pictures"
-        step = f"{trainer.global_step:08d}.png"
-        images = self._batch[0]
-        drawings: list[Any] = []
-        if isinstance(model, SlotAutoEncoder):
-            drawings.append(lambda: draw_decomposition(model, images, folder / f"decomposition-{step}"))
-        if isinstance(model, SetPredictor):
-            drawings.append(lambda: draw_sets(model, images, self._batch[1], folder / f"sets-{step}"))
-        if isinstance(model, SlotSetPredictor):
-            drawings.append(lambda: draw_attention(model, images, folder / f"attention-{step}"))
-        for draw in drawings:
-            with evaluation_mode(model), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)  # the same initial slots in every picture
-                draw()

@@ -11,6 +11,7 @@ with ordered outputs, ``DSPNSetPredictor`` by gradient descent on a set.
 """
 
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -153,6 +154,13 @@ class SetPredictor(Model):
         each = pairs.sum(1).view(steps, images).mean(1)
         return {"loss": each.mean(), "matched": each[-1].detach()}
 
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
+        """Images and plans of their scenes, true and predicted."""
+        from unknot.zoo.set_pictures import draw_sets  # Matplotlib takes a while
+
+        images, targets = (part[: min(6, num_images)] for part in batch[:2])
+        return [draw_sets(self, images, targets, folder / f"sets{suffix}.png")]
+
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Predicted sets of a batch."""
         return self(first_of(batch))
@@ -220,6 +228,14 @@ class SlotSetPredictor(SetPredictor):
         """The slots ``[B, K, D]``."""
         self._check_images(images)
         return self.slot_attention(self.encoder(images)[0]).slots
+
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
+        """Also where each slot attends."""
+        from unknot.zoo.set_pictures import draw_attention
+
+        images = first_of(batch)[: min(6, num_images)]
+        attention = draw_attention(self, images, folder / f"attention{suffix}.png")
+        return [*super().draw(batch, folder, suffix, num_images), attention]
 
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None

@@ -9,6 +9,7 @@ and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z))
 
 import math
 import operator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -190,6 +191,16 @@ class VAE(Model):
     def check_images(self, images: Tensor, values: bool = True) -> None:
         """Refuse images that this model does not take; looking at their values is optional."""
         check_images(images, self.image_shape, values, self.likelihood.support)
+
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
+        """Traversals of the first image, and reconstructions."""
+        from unknot.zoo.pictures import draw_reconstructions, draw_traversals  # Matplotlib takes a while
+
+        images = first_of(batch)
+        return [
+            draw_traversals(self, images, folder / f"traversals{suffix}.png"),
+            draw_reconstructions(self, images[:num_images], folder / f"reconstructions{suffix}.png"),
+        ]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Representation of a batch."""

@@ -17,8 +17,9 @@ from unknot.datamodules.sets import SetDataModule
 from unknot.hub import load
 from unknot.metrics import SetScores
 from unknot.zoo import MODELS, DSPNSetPredictor, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
+from unknot.zoo.pictures import Pictures
 from unknot.zoo.pretrained import arguments_of
-from unknot.zoo.set_pictures import SlotPictures, draw_attention, draw_decomposition, draw_sets
+from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
 from unknot.zoo.set_prediction import SetEncoder, huber, match_sets, rank_weights, set_loss
 
 SHAPE = (3, 32, 32)
@@ -497,7 +498,7 @@ def test_pictures(tmp_path):
 def test_callbacks_draw_and_score(name, kinds, validation, tmp_path):
     scored = [SetScores()] if name in PREDICTORS else []
     run = trainer(
-        tmp_path, max_steps=3, callbacks=[SlotPictures(every_n_steps=2, num_images=2), *scored], max_epochs=-1,
+        tmp_path, max_steps=3, callbacks=[Pictures(every_n_steps=2, num_images=2), *scored], max_epochs=-1,
         val_check_interval=3, check_val_every_n_epoch=None, limit_val_batches=int(validation),
     )  # fmt: skip
     run.fit(build(name), datamodule=scenes())
@@ -511,7 +512,7 @@ def test_callbacks_draw_and_score(name, kinds, validation, tmp_path):
 
 def test_pictures_do_not_change_training(tmp_path):
     states = []
-    for callbacks in ([], [SlotPictures(every_n_steps=1, num_images=2), SetScores()]):
+    for callbacks in ([], [Pictures(every_n_steps=1, num_images=2), SetScores()]):
         pl.seed_everything(0, verbose=False)
         model = build("SlotSetPredictor")
         run = trainer(
