@@ -4,6 +4,7 @@ import gc
 import os
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.cli import LightningCLI
+from pytorch_lightning.cli import LightningCLI, instantiate_class
 
 import unknot.datamodules
 import unknot.zoo  # noqa: F401  both make class names known without their module paths
@@ -50,11 +51,16 @@ class JobCLI(LightningCLI):
             subclass_mode_data=True,
             run=False,
             save_config_callback=None,
-            auto_configure_optimizers=False,
             trainer_defaults={"max_epochs": -1, "check_val_every_n_epoch": None, "callbacks": callbacks},
             parser_kwargs={"exit_on_error": False},
             args=config,
         )
+
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
+        """Hand ``optimizer`` and ``lr_scheduler`` to the model, which may have more than one optimiser."""
+        for option, attribute in (("optimizer", "optimizer"), ("lr_scheduler", "scheduler")):
+            if chosen := self._get(self.config_init, option):
+                setattr(self.model, attribute, partial(instantiate_class, init=chosen))
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Fix what is no part of a result: where and on what it runs."""

@@ -161,3 +161,16 @@ def test_the_studies_of_the_thesis_expand(name: str) -> None:
 
 def test_a_study_written_and_read(dsprites: Make, write: Callable[..., Path], tmp_path: Path) -> None:
     assert Study.from_file(write(tmp_path / "mine.yaml", dsprites().content)).jobs() == dsprites().jobs()
+
+
+@pytest.mark.parametrize(("name", "count"), [("dsprites32", 72), ("rooms32", 36), ("weak32", 96), ("s2_32", 130)])
+def test_the_small_studies_stand_for_the_large_ones(name: str, count: int) -> None:
+    jobs = Study.from_file(name).jobs()
+    assert len(jobs) == count
+    for job in jobs:
+        model = job.config["model"]["init_args"]
+        assert model["image_shape"][1:] == [32, 32]
+        assert model["reconstruction_weight"] == 4.0  # a quarter of the pixels
+        assert job.config["lr_scheduler"]["init_args"]["total_steps"] == job.steps
+        if job.settings["method"] == "AnnealedVAE":
+            assert model["iteration_threshold"] == job.steps // 3
