@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from unknot.cli.own import take_imports
+from unknot.cli import own
 from unknot.cli.parsing import examples
+from unknot.threads import wait_passively
 
 COMMANDS = {
     **dict.fromkeys(("fit", "validate", "test", "predict"), "run"),
@@ -22,6 +23,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors that a user can mend are one line, without a traceback."""
+    if argv is None and "torch" not in sys.modules:  # this is the command, and not a call in somebody's program
+        wait_passively()
     argv = list(sys.argv[1:] if argv is None else argv)
     if os.environ.get("UNKNOT_DEBUG"):
         return _dispatch(argv)
@@ -42,7 +45,7 @@ def _plain(message: str) -> str:
 
 
 def _dispatch(argv: list[str]) -> int:
-    argv, modules = take_imports(argv)
+    argv, modules = own.take_imports(argv)
     parser = argparse.ArgumentParser(
         prog="unknot",
         description="Representations with structure: train, score and look at models that disentangle.",
@@ -50,9 +53,11 @@ def _dispatch(argv: list[str]) -> int:
             "unknot demo                                load a shipped model, score it, draw it",
             "unknot fit --config beta_vae_dsprites      train with a shipped configuration",
             "unknot evaluate runs/beta_vae_dsprites/version_0/model",
+            "unknot evaluate my/model --import mymodels  a model of your own class",
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(own.FLAG, metavar="MODULE", help=f"{own.HELP}; for every command, in any place")
     commands = parser.add_subparsers(metavar="command", title="commands")
     asked = argv[0] if argv else None
     for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):

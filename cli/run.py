@@ -16,7 +16,10 @@ RUNS = {
 FIT_EXAMPLES = (
     "unknot fit --config beta_vae_dsprites",
     "unknot fit --config beta_vae_dsprites --model.beta 8 --seed_everything 1",
-    "unknot fit -c beta_vae_dsprites --data.dataset ColorDSprites --model.image_shape [3,64,64]",
+    "unknot fit -c beta_vae_dsprites --data.dataset ColorDSprites      # images say their shape themselves",
+    "unknot fit -c beta_vae_dsprites --optimizer AdamW --optimizer.lr 1e-3 --lr_scheduler ExponentialLR \\",
+    "           --lr_scheduler.gamma 0.9999",
+    "unknot fit --import mymodels --model MyVAE --data ImageDataModule --data.images photos",
     "unknot fit --resume runs/beta_vae_dsprites/version_0",
     "",
     f"shipped configurations: {', '.join(configs.names())}",
@@ -40,6 +43,12 @@ def add_to(commands: Commands) -> None:
         parser.add_argument("--data.KEY", metavar="VALUE", help="an argument of the data, e.g. --data.batch_size 32")
         parser.add_argument(
             "--trainer.KEY", metavar="VALUE", help="an argument of the Trainer, e.g. --trainer.max_steps 20000"
+        )
+        parser.add_argument(
+            "--optimizer", metavar="NAME", help="of torch.optim, instead of Adam; --optimizer.KEY sets its arguments"
+        )
+        parser.add_argument(
+            "--lr_scheduler", metavar="NAME", help="of torch.optim.lr_scheduler, moved every step; likewise"
         )
         parser.add_argument("--seed_everything", metavar="SEED", help="of weights, noise and data")
         if name == "fit":

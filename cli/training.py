@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import os
 import pickle
 import re
 import shlex
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from filelock import FileLock
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, Namespace
 from lightning_fabric.plugins import CheckpointIO
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
@@ -43,9 +45,15 @@ from unknot.cli.run_folder import (
     occupy,
     sweep,
 )
+from unknot.cli.spelling import misspelt
 from unknot.cli.stopping import StopCleanly, Stopped
+from unknot.threads import sensible_threads
 from unknot.zoo import Model
 from unknot.zoo.pictures import Pictures
+
+TYPED_SHAPE = re.compile(r"--model\.(init_args\.)?image_shape")
+SMALL = 10_000_000
+"""Parameters of a network for which few threads are best."""
 
 
 @dataclass
@@ -53,6 +61,9 @@ class Run:
     """What a command line asks for, and where it goes."""
 
     words: list[str]
+    files: list[str] = field(default_factory=list)
+    """Configurations, as they were named."""
+
     name: str | None = None
     resumption: Resumption | None = None
     stop: StopCleanly = field(default_factory=StopCleanly)
@@ -117,6 +128,18 @@ class UnknotCLI(LightningCLI):
         """Read Lightning checkpoints as data: their pickles may not run code."""
         self.config[self.subcommand].weights_only = True
 
+    def instantiate_classes(self) -> None:
+        """Let the data say what shape images have, unless the command line does."""
+        section = self.config[self.subcommand]
+        arguments = section.model.get("init_args", {})
+        if "image_shape" in arguments and not any(TYPED_SHAPE.match(word) for word in self.run.words):
+            data = self._parser(self.subcommand).instantiate_classes(Namespace(data=section.data)).data
+            shape = getattr(data, "image_shape", None) or getattr(getattr(data, "dataset", None), "image_shape", None)
+            if shape is not None:
+                arguments.image_shape = tuple(shape)
+                vars(self).pop("config_dump", None)  # made for the data, and kept by Lightning for the model
+        super().instantiate_classes()
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add loggers that share a folder, and the checkpoints of the best and the last state."""
         trainer = self._get(self.config_init, "trainer")
@@ -147,6 +170,16 @@ class UnknotCLI(LightningCLI):
         if self.run.resumption:
             self.trainer_defaults["callbacks"].append(CountOn(self.run.resumption.step))
         return super().instantiate_trainer(**kwargs)
+
+    def before_fit(self) -> None:
+        """On a CPU, train a small network with a number of threads that helps it."""
+        threads = sensible_threads()
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        on_cpu = self.trainer.strategy.root_device.type == "cpu"
+        if threads and on_cpu and self.trainer.world_size == 1 and size < SMALL:
+            torch.set_num_threads(threads)
+            waiting = os.environ.get("OMP_WAIT_POLICY", "").lower() or "active"
+            print(f"Training with {threads} thread(s), {waiting} waiting (OMP_NUM_THREADS, OMP_WAIT_POLICY choose).")
 
     def after_fit(self) -> None:
         """Save the final state, to resume from and to load with ``from_pretrained``."""
@@ -183,6 +216,7 @@ def run(argv: list[str], imported: Sequence[str] = ()) -> int:
     hush_lightning()
     plan = _plan(argv)
     finished = False
+    threads = torch.get_num_threads()
     try:
         with only_known_classes([*imported, *named_modules(argv)]), plan.stop.listening():
             UnknotCLI(plan)
@@ -190,13 +224,15 @@ def run(argv: list[str], imported: Sequence[str] = ()) -> int:
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
+        paths = [f"{path}: " for word, path in itertools.pairwise(plan.words) if word == "--ckpt_path"]
         raise ValueError(
-            f"{_files(plan.words, '--ckpt_path')}not a whole Lightning checkpoint of tensors and plain values; nothing "
-            "else is read, as it could run code. Give another one, or train anew."
+            f"{''.join(paths)}not a whole Lightning checkpoint of tensors and plain values; nothing else is read, as "
+            "it could run code. Give another one, or train anew."
         ) from error
     except ArgumentError as error:
-        reason = refusal(str(error)) or _essence(str(error))
-        raise ValueError(f"{_files(plan.words, '--config')}{reason}. {HELP}") from error
+        files = "".join(f"{file}: " for file in plan.files)
+        reason = refusal(str(error)) or misspelt(plan.words) or _essence(str(error))
+        raise ValueError(f"{files}{reason.removesuffix('.')}. {HELP}") from error
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
     except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
@@ -207,6 +243,7 @@ def run(argv: list[str], imported: Sequence[str] = ()) -> int:
         return 128 + signum
     finally:
         plan.close_folder(finished)
+        torch.set_num_threads(threads)
     return 0
 
 
@@ -240,16 +277,21 @@ def _plan(argv: list[str]) -> Run:
         if word in ("-c", "--config"):
             path = configs.find(next(rest, ""))
             plan.name = path.resolve().parent.parent.name if path.name == "config.yaml" else path.stem
-            plan.words += ["--config", str(path)]
+            plan.words += ["--config", _resolved(path)]
+            plan.files.append(str(path))
         elif word == "--resume":
             plan.resumption = found = find_resumption(Path(next(rest, "")))
             plan.words += ["--config", str(found.run / "config.yaml"), "--ckpt_path", str(found.checkpoint)]
+            plan.files.append(str(found.run / "config.yaml"))
             print(found.note)
         else:
             plan.words.append("--help" if word == "--help-all" else word)
     return plan
 
 
-def _files(words: list[str], flag: str) -> str:
-    """The files of a command line, to put before an error."""
-    return "".join(f"{path}: " for word, path in itertools.pairwise(words) if word == flag)
+def _resolved(path: Path) -> str:
+    """What LightningCLI takes for a configuration: the file, or the text of one that has a base."""
+    content = configs.read(path)
+    if not isinstance(content, dict) or "base" not in content:
+        return str(path)
+    return yaml.safe_dump(configs.load(path), sort_keys=False)

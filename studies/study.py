@@ -4,14 +4,11 @@ import hashlib
 import inspect
 import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from unknot import configs
 from unknot._words import did_you_mean
@@ -74,11 +71,7 @@ class Study:
             imported: modules whose classes it may name, besides those of unknot: a file alone runs nobody's code.
         """
         path = find(path_or_name)
-        try:
-            content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: not a YAML file ({' '.join(str(error).split())}).") from None
-        return cls(path.stem, content, path.resolve().parent, tuple(imported))
+        return cls(path.stem, configs.read(path), path.resolve().parent, tuple(imported))
 
     def __post_init__(self) -> None:
         self._check()
@@ -163,8 +156,8 @@ class Study:
     def _configuration(self, name: str) -> dict[str, Any]:
         beside = self.folder / name
         path = beside if beside.is_file() else configs.find(name)
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-        if not isinstance(content, dict) or not {"model", "data"} <= content.keys():
+        content = configs.load(path)
+        if not {"model", "data"} <= content.keys():
             raise ValueError(f"{path}: a configuration needs `model` and `data`, as those that `unknot fit` takes.")
         return content
 
@@ -264,16 +257,3 @@ def _known(where: str, content: Mapping[str, Any], keys: set[str]) -> None:
     for key in content:
         if key not in keys:
             raise ValueError(f"{where}: unknown key `{key}`. {did_you_mean(str(key), keys)}")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 5e-4 is a number, as for LightningCLI."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
-    ),
-    list("-+0123456789."),
-)

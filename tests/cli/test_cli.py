@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from unknot import configs
 from unknot.cli import COMMANDS, main
+from unknot.threads import sensible_threads
 from unknot.zoo import BetaVAE
 
 QUICK = [
@@ -77,6 +79,41 @@ def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
     assert main(["predict", *checkpoint]) == 0
     codes = np.load(next((tmp_path / "runs").rglob("codes.npy")))
     assert codes.shape == (2, 10)
+
+
+def test_fit_says_with_how_many_threads_and_gives_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert main(["fit", "--config", "beta_vae_dsprites", "--trainer.max_steps", "1", *QUICK]) == 0
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert f"Training with {sensible_threads()} thread(s)" in capsys.readouterr().out
+
+
+def test_the_data_say_what_shape_images_have(tmp_path: Path) -> None:
+    words = ["fit", "--config", "beta_vae_dsprites", "--data.dataset", "ColorDSprites", "--trainer.max_steps", "1"]
+    assert main([*words, *QUICK]) == 0
+    run = tmp_path / "runs/beta_vae_dsprites/version_0"
+    assert json.loads((run / "model/config.json").read_text())["arguments"]["image_shape"] == [3, 64, 64]
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    assert settings["model"]["init_args"]["image_shape"] == [3, 64, 64]
+
+
+@pytest.mark.parametrize("config", ["beta_vae_dsprites", "factor_vae_dsprites", "slot_set_scenes"])
+def test_the_optimiser_and_the_schedule_come_from_the_command_line(config: str, tmp_path: Path) -> None:
+    words = ["--optimizer", "SGD", "--optimizer.lr", "1e-6", "--optimizer.momentum", "0.5", *INSTEAD.get(config, [])]
+    words += ["--lr_scheduler", "StepLR", "--lr_scheduler.step_size", "1", "--lr_scheduler.gamma", "0.5"]
+    assert main(["fit", "--config", config, *words, "--trainer.max_steps", "2", *QUICK]) == 0
+    last = torch.load(tmp_path / f"runs/{config}/version_0/checkpoints/last.ckpt", weights_only=True)
+    groups = last["optimizer_states"][0]["param_groups"]
+    assert all(group["momentum"] == 0.5 for group in groups)
+    assert groups[0]["lr"] == pytest.approx(0.25e-6)  # FactorVAE's discriminator has a rate of its own
 
 
 def test_evaluate_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +202,10 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (["fit", "--config", "beta_vae_dsprites", "--model.betta", "3"], ["betta", "--model.help"]),
         (["fit", "--config", "ada_gvae_dsprites", "--data.k", "7"], ["error: k must be", "from 1 to 4"]),
         (["fit", "--config", "ada_gvae_dsprites", "--model.beta", "-1"], ["error: beta must be finite"]),
+        (["fit", "--config", "beta_vae_dsprites", "--model", "BetaVae"], ["BetaVae", "Did you mean 'BetaVAE'?"]),
+        (["fit", "--config", "beta_vae_dsprites", "--data.dataset", "Dsprites"], ["Did you mean 'DSprites'?"]),
+        (["fit", "--config", "beta_vae_dsprites", "--data.dataset", "color_dsprites"], ["'ColorDSprites'"]),
+        (["fit", "--config", "beta_vae_dsprites", "--trainer.max_step", "3"], ["--trainer.max_step"]),
         (["fit"], ["required", "model"]),
         (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),

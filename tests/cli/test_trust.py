@@ -27,9 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings() -> dict:
-    found = yaml.safe_load(configs.find("beta_vae_dsprites").read_text())
-    assert isinstance(found, dict)
-    return found
+    return configs.load("beta_vae_dsprites")
 
 
 def lambda_callback(tmp_path: Path) -> dict:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import Tensor
 
 import unknot.datamodules
@@ -36,7 +35,7 @@ class Blank(GroundTruthDataset):
 
 
 def read(config: str) -> dict[str, Any]:
-    return yaml.safe_load(configs.find(config).read_text(encoding="utf-8"))
+    return configs.load(config)
 
 
 def class_of(part: dict[str, Any]) -> type[Any]:
