@@ -1,4 +1,4 @@
-"""``unknot study list | show | run | status | table | retry``."""
+"""``unknot study list | show | run | status | table | retry | report``."""
 
 import argparse
 import signal
@@ -59,6 +59,20 @@ def add_to(commands: Commands) -> None:
     )
     table.add_argument("folder", help="of a study")
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
+    report = command(
+        actions,
+        "report",
+        "every analysis of the thesis that the results allow, as one page",
+        "unknot study report runs/dsprites32",
+        "unknot study report results.csv --out report",
+    )
+    report.add_argument("results", help="the folder of a study, a table (.csv, .parquet, .json), or a shipped table")
+    report.add_argument("--out", metavar="FOLDER", help="for page, figures and tables (default: RESULTS/report)")
+    report.add_argument("--only", nargs="+", metavar="NAME", help="some of the analyses")
+    report.add_argument(
+        "--resamples", type=int, default=500, metavar="N", help="of bootstraps and permutations (default: 500)"
+    )
+    report.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
     parser.set_defaults(run=study_command)
 
 
@@ -87,9 +101,8 @@ def _where(action: argparse.ArgumentParser) -> None:
 
 def study_command(arguments: argparse.Namespace) -> int:
     """Run one of the actions."""
-    return {"list": _list, "show": _show, "run": _run, "retry": _run, "status": _status, "table": _table}[
-        arguments.action
-    ](arguments)
+    actions = {"list": _list, "show": _show, "run": _run, "retry": _run, "status": _status, "table": _table}
+    return (actions | {"report": _report})[arguments.action](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -212,3 +225,39 @@ def _table(arguments: argparse.Namespace) -> int:
     for path in write_table(arguments.folder, arguments.out):
         print(path)
     return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from tqdm.auto import tqdm
+
+    from unknot.studies.analyses import ANALYSES
+    from unknot.studies.population import read_table
+    from unknot.studies.report import make_report
+    from unknot.studies.results import load_results, results
+
+    source = Path(arguments.results)
+    if source.is_dir():
+        table, folder = results(source), source / "report"
+    elif source.is_file():
+        table, folder = read_table(source), source.with_name(f"{source.stem}-report")
+    elif source.suffix or len(source.parts) > 1:
+        raise FileNotFoundError(f"{source}: neither the folder of a study nor a table of results.")
+    else:
+        table, folder = load_results(arguments.results), Path(f"{source.name}-report")
+    names = arguments.only or list(ANALYSES)
+    with tqdm(total=len(names), desc="analyses", disable=None, leave=False) as bar:
+
+        def progress(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        report = make_report(table, names, arguments.resamples, arguments.seed, progress)
+    page = report.write(arguments.out or folder, f"What {source.stem} shows")
+    for result in report.results:
+        print(f"{result.name:<28} {result.numbers[0]}")
+    for name, words in report.missing.items():
+        print(f"{name:<28} not possible. {words}")
+    for name, words in report.broken.items():
+        print(f"{name}: could not be computed. {words}", file=sys.stderr)
+    print(page)
+    return 1 if report.broken else 0

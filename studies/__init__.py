@@ -10,8 +10,20 @@ in :mod:`unknot.studies.analyses` and :mod:`unknot.studies.theory`, what the the
 
 from unknot.studies.executors import Executor, Local, Shard
 from unknot.studies.on_ray import Ray
-from unknot.studies.results import results, write_table
+from unknot.studies.results import load_results, results, write_table
 from unknot.studies.running import Summary, run
 from unknot.studies.study import Job, Study
 
-__all__ = ["Executor", "Job", "Local", "Ray", "Shard", "Study", "Summary", "results", "run", "write_table"]
+__all__ = [
+    "Executor",
+    "Job",
+    "Local",
+    "Ray",
+    "Shard",
+    "Study",
+    "Summary",
+    "load_results",
+    "results",
+    "run",
+    "write_table",
+]

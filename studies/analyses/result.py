@@ -1,0 +1,227 @@
+"""What an analysis gives: numbers beside those of the thesis, signs, a table, a figure, and words."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from unknot.studies.population import Missing, Population
+from unknot.studies.statistics import SignCount, rank_correlations, sign_count, within_groups
+
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Number:
+    """A figure of the population, its interval, what chance would give, and what the thesis prints."""
+
+    label: str
+    value: float
+    low: float = np.nan
+    high: float = np.nan
+    chance: float = np.nan
+    thesis: float = np.nan
+    percent: bool = False
+
+    def text(self, value: float) -> str:
+        """A value in the unit of this number.
+
+        >>> Number("share", 0.527, percent=True).text(0.527)
+        '52.7 %'
+        """
+        if np.isnan(value):
+            return "–"
+        return f"{100 * value:.1f} %" if self.percent else f"{value:.3f}"
+
+    def __str__(self) -> str:
+        between = f" [{self.text(self.low)}, {self.text(self.high)}]" if not np.isnan(self.low) else ""
+        beside = [
+            f"{name} {self.text(value)}"
+            for name, value in (("chance", self.chance), ("thesis", self.thesis))
+            if not np.isnan(value)
+        ]
+        known = f" ({', '.join(beside)})" if beside else ""
+        return f"{self.label}: {self.text(self.value)}{between}{known}"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A direction that the thesis found, and what this population gives."""
+
+    claim: str
+    expected: int
+    observed: float
+    low: float = np.nan
+    high: float = np.nan
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether it has the expected sign; ``None`` where it cannot be said."""
+        return None if np.isnan(self.observed) else bool(self.observed * self.expected > 0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one analysis.
+
+    Args:
+        numbers: the figures, the first being the main one.
+        shows: one sentence on what they show.
+        limits: one sentence on what they do not show.
+        table: everything in numbers.
+        draw: draws the figure on an empty one.
+        signs: directions that the thesis found.
+        notes: what was left out, and why.
+        name: of the analysis; this and what follows are filled in by :func:`analysis`.
+        title: a heading.
+        question: what is asked.
+        chapter: of the thesis.
+        found: what the thesis found.
+    """
+
+    numbers: Sequence[Number]
+    shows: str
+    limits: str
+    table: pd.DataFrame
+    draw: Callable[[Figure], None]
+    signs: Sequence[Sign] = ()
+    notes: Sequence[str] = ()
+    name: str = ""
+    title: str = ""
+    question: str = ""
+    chapter: str = ""
+    found: str = ""
+
+    @property
+    def value(self) -> float:
+        """The main number."""
+        return self.numbers[0].value if self.numbers else float("nan")
+
+    def number(self, label: str) -> Number:
+        """The number of that label."""
+        for number in self.numbers:
+            if number.label == label:
+                return number
+        raise KeyError(f"{self.name} has no number {label!r}; it has {[number.label for number in self.numbers]}.")
+
+    def figure(self) -> Figure:
+        """The figure, drawn anew."""
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        self.draw(figure)
+        return figure
+
+    def count(self) -> SignCount:
+        """How many signs agree with the thesis."""
+        return sign_count([sign.observed for sign in self.signs], [sign.expected for sign in self.signs])
+
+
+class Analysis(Protocol):
+    """A pure function from a table of results to a :class:`Result`."""
+
+    __name__: str
+    about: dict[str, str]
+
+    def __call__(self, table: Any, *, resamples: int = RESAMPLES, seed: int = 0) -> Result:
+        """Analyse a table, with intervals from so many resamples of that seed."""
+        ...
+
+
+ANALYSES: dict[str, Analysis] = {}
+"""All analyses by name, in the order of the thesis."""
+
+
+def analysis(
+    title: str, question: str, chapter: str, found: str
+) -> Callable[[Callable[[Population, int, int], Result]], Analysis]:
+    """Make a function of a :class:`Population`, a number of resamples and a seed an analysis.
+
+    Args:
+        title: a heading.
+        question: what is asked.
+        chapter: of the thesis.
+        found: what the thesis found.
+    """
+
+    def wrap(function: Callable[[Population, int, int], Result]) -> Analysis:
+        about = {"title": title, "question": question, "chapter": chapter, "found": found}
+
+        @wraps(function)
+        def run(table: Any, *, resamples: int = RESAMPLES, seed: int = 0) -> Result:
+            population = table if isinstance(table, Population) else Population(table)
+            result = function(population, resamples, seed)
+            if all(np.isnan(number.value) for number in result.numbers):
+                raise Missing(
+                    "No number can be computed: scores are constant, or too few models have both of what is compared."
+                )
+            notes = tuple(dict.fromkeys([*population.notes, *result.notes]))
+            return replace(
+                result,
+                name=function.__name__,
+                notes=notes,
+                shows=re.sub(r"\bnan\b", "–", result.shows),  # a part that could not be computed
+                title=title,
+                question=question,
+                chapter=chapter,
+                found=found,
+            )
+
+        # wraps keeps the signature of the inner function, which a caller never sees
+        del run.__wrapped__
+        run.about = about  # type: ignore[attr-defined]
+        ANALYSES[function.__name__] = run  # type: ignore[assignment]
+        return run  # type: ignore[return-value]
+
+    return wrap
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """Rank correlations in each data set, in long form and as matrices."""
+
+    long: pd.DataFrame
+    rows: list[str]
+    columns: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    def matrix(self, dataset: str) -> pd.DataFrame:
+        """ρ of one data set: rows by columns."""
+        part = self.long[self.long.dataset == dataset]
+        return part.pivot(index="row", columns="column", values="rho").reindex(index=self.rows, columns=self.columns)
+
+    def matrices(self) -> dict[str, pd.DataFrame]:
+        """ρ of every data set."""
+        return {name: self.matrix(name) for name in dict.fromkeys(self.long.dataset)}
+
+    def signs(self, expected: Callable[[str, str], int], say: Callable[[str, str], str]) -> list[Sign]:
+        """A claim for every pair that ``expected`` gives a sign other than 0."""
+        return [
+            Sign(f"{say(line.row, line.column)}, {line.dataset}", expected(line.row, line.column), *line[3:6])
+            for line in self.long[["dataset", "row", "column", "rho", "low", "high"]].itertuples(index=False)
+            if expected(line.row, line.column)
+        ]
+
+
+def correlations(
+    population: Population, rows: Sequence[str], columns: Sequence[str], resamples: int, seed: int
+) -> Correlations:
+    """Spearman's ρ in each data set, pooled over methods and (``within``) inside methods, with blocked intervals."""
+    parts = []
+    for name, models in population.parts():
+        long = rank_correlations(models, rows, columns, models.setting, resamples, seed)
+        long.insert(0, "dataset", name)
+        long["within"] = within_groups(models[list(rows)], models[list(columns)], models.method).ravel()
+        parts.append(long)
+    notes = population.gaps(list(dict.fromkeys([*rows, *columns])))
+    return Correlations(pd.concat(parts, ignore_index=True), list(rows), list(columns), notes)
+
+
+def mean_of(values: Any) -> float:
+    """Mean without gaps; NaN if nothing is left."""
+    array = np.asarray(values, dtype=float)
+    array = array[~np.isnan(array)]
+    return float(array.mean()) if len(array) else float("nan")

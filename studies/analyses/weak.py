@@ -1,0 +1,459 @@
+"""Chapter "Weakly-Supervised Disentanglement": what pairs of images are good for."""
+
+import re
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from unknot.studies.analyses import figures
+from unknot.studies.analyses.result import Correlations, Number, Result, Sign, analysis, correlations, mean_of
+from unknot.studies.analyses.transfer import Cube, success
+from unknot.studies.analyses.unsupervised import CLAIMED
+from unknot.studies.population import (
+    ACCURACY,
+    ADAPTIVE,
+    DOWNSTREAM,
+    GROUPED,
+    METHODS,
+    NOT_UNSUPERVISED,
+    Missing,
+    Population,
+    by_figure,
+    label,
+)
+from unknot.studies.statistics import block_weights, interval, rank_correlations, sign_count, superiority
+
+CHAPTER = "Weakly-Supervised Disentanglement"
+LOSS = "weak_reconstruction"
+REASONING = re.compile(r"reasoning_(\d+)")
+HINT = "the weak reconstruction loss of a checkpoint, which no labels are needed for"
+
+
+def _k(frame: pd.DataFrame) -> pd.Series:
+    """How many factors change in a pair, as words; ``rnd`` where the table does not say."""
+    if "data.k" not in frame:
+        return pd.Series("?", frame.index)
+    return frame["data.k"].map(
+        lambda k: str(int(k)) if isinstance(k, (int, float)) and k == k else str(k).strip().lower()
+    )
+
+
+def _adaptive(population: Population, *columns: str, why: str = "") -> Population:
+    models = population.methods(*ADAPTIVE)
+    if not len(models):
+        raise Missing("Needs weakly supervised models: AdaGVAE or AdaMLVAE, trained on pairs.")
+    models.need(*columns, why=why)
+    return models
+
+
+@analysis(
+    "Do pairs help?",
+    "Are models that learn from pairs more disentangled than models that learn from single images?",
+    CHAPTER,
+    "Adaptive methods are clearly better than all unsupervised ones; Ada-GVAE is at least as good as Ada-ML-VAE.",
+)
+def weak_against_unsupervised(population: Population, resamples: int, seed: int) -> Result:
+    """Distributions of the metrics by method, and how often an Ada-GVAE beats an unsupervised model."""
+    models = population.only(~population.frame.method.isin(set(NOT_UNSUPERVISED) - set(ADAPTIVE)))
+    metrics = models.metrics()
+    notes = []
+    ks = _k(models.frame)
+    weak = models.frame.method.isin(ADAPTIVE)
+    if not weak.any() or weak.all():
+        raise Missing("Needs unsupervised and adaptive models (AdaGVAE or AdaMLVAE) of the same data sets.")
+    if (ks[weak] == "rnd").any() and (ks[weak] != "rnd").any():
+        notes.append("Of the adaptive models those with k = rnd are compared, as in the thesis.")
+        models = models.only(~weak | (ks == "rnd"))
+    lines, parts, drawn = [], {}, []
+    for place, (dataset, part) in enumerate(models.parts()):
+        adaptive = part.method.isin(ADAPTIVE)
+        if not adaptive.any() or adaptive.all():
+            continue
+        for metric in metrics:
+            of = part.dropna(subset=[metric])
+            groups = {m: of[of.method == m][metric].to_numpy() for m in by_figure(of.method)}
+            single = of[~of.method.isin(ADAPTIVE)][metric]
+            pairs = of[of.method == "AdaGVAE"][metric] if "AdaGVAE" in groups else of[of.method.isin(ADAPTIVE)][metric]
+            if not len(single) or not len(pairs):
+                continue
+            win = superiority(pairs, single)
+            best = superiority(
+                pairs, groups[max((m for m in groups if m not in ADAPTIVE), key=lambda m: np.median(groups[m]))]
+            )
+            both = [superiority(groups["AdaGVAE"], groups["AdaMLVAE"])] if set(ADAPTIVE) <= set(groups) else [np.nan]
+            lines.append(
+                {
+                    "dataset": dataset,
+                    "metric": metric,
+                    "median, pairs": np.median(pairs),
+                    "median, single": np.median(single),
+                    "wins": win,
+                    "wins against the best method": best,
+                    "Ada-GVAE over Ada-ML-VAE": both[0],
+                    "pairs": len(pairs),
+                    "single": len(single),
+                }
+            )
+            parts[f"{dataset}, {label(metric)}"] = groups
+            x = (single.to_numpy()[:, None] < pairs.to_numpy()) + 0.5 * (single.to_numpy()[:, None] == pairs.to_numpy())
+            a = block_weights(of.loc[single.index].setting, resamples, seed + place)
+            b = block_weights(of.loc[pairs.index].setting, resamples, seed + place + 1)
+            drawn.append(np.einsum("bi,ij,bj->b", a, x, b, optimize=True) / (a.sum(1) * b.sum(1)))
+    if not lines:
+        raise Missing("No data set has both unsupervised and adaptive models with the same metric.")
+    table = pd.DataFrame(lines)
+    wins = Number(
+        "an Ada-GVAE beats an unsupervised model",
+        mean_of(table.wins),
+        *interval(np.mean(drawn, axis=0)),
+        0.5,
+        percent=True,
+    )
+    signs = [
+        Sign(f"pairs beat single images by {label(line.metric)}, {line.dataset}", 1, line.wins - 0.5)
+        for line in table[table.metric.isin(CLAIMED)].itertuples()
+    ]
+    better = mean_of(table["Ada-GVAE over Ada-ML-VAE"])
+    if not np.isnan(better):
+        signs.append(Sign("Ada-GVAE is better than Ada-ML-VAE", 1, better - 0.5))
+    return Result(
+        [
+            wins,
+            Number(
+                "it beats a model of the best unsupervised method",
+                mean_of(table["wins against the best method"]),
+                chance=0.5,
+                percent=True,
+            ),
+        ],
+        f"A random Ada-GVAE beats a random unsupervised model in {wins.text(wins.value)} of comparisons over metrics "
+        "and data sets.",
+        "Methods saw different data: a pair tells which factors stay, which a single image cannot; strengths are not "
+        "comparable either.",
+        table,
+        lambda figure: figures.violins(figure, parts, "score"),
+        signs,
+        [*notes, *models.gaps(metrics)],
+    )
+
+
+@analysis(
+    "Does the weak loss select?",
+    "Does the reconstruction loss on pairs, which needs no labels, rank models as the metrics do?",
+    CHAPTER,
+    "A low weak reconstruction loss goes with high scores; models are selected by it.",
+)
+def weak_loss(population: Population, resamples: int, seed: int) -> Result:
+    """Rank correlation of the weak loss with the metrics, and how good the model with the lowest is."""
+    models = _adaptive(population, LOSS, why=HINT)
+    metrics = models.metrics()
+    models.need_models(4, "adaptive models")
+    found = correlations(models, [LOSS], metrics, resamples, seed)
+    signs = found.signs(lambda _, column: -int(column in CLAIMED), lambda _, column: f"weak loss with {label(column)}")
+    mean = mean_of(found.long[found.long.column.isin(CLAIMED)].rho)
+    numbers = [Number("mean ρ of the weak loss with the metrics", mean, chance=0.0)]
+    select, judge = Cube.of(models, [LOSS]), Cube.of(models, metrics)
+    if len(judge.settings) > 1:
+        select = Cube(-select.values, select.datasets, select.columns, select.seeds, select.settings)
+        weights = np.vstack([np.ones(len(judge.settings)), block_weights(judge.settings, resamples, seed)])
+        shares = np.diagonal(success(select, judge, weights, own_seed=True)[:, :, 0], axis1=1, axis2=2)
+        values = np.array([mean_of(resample) for resample in shares])
+        numbers.append(
+            Number(
+                "the model of lowest loss is at least as good as a random one",
+                values[0],
+                *interval(values[1:]),
+                0.5 + 0.5 / len(judge.settings),
+                percent=True,
+            )
+        )
+    count = sign_count([sign.observed for sign in signs], -1)
+    return Result(
+        numbers,
+        f"{count.agree} of {count.total} correlations of the weak loss with metrics (without modularity and IRS) are "
+        f"negative, {mean:.2f} on average.",
+        "A loss grows with β by itself: over several strengths it ranks strengths first.",
+        found.long,
+        lambda figure: figures.heatmaps(figure, found.matrices()),
+        signs,
+        found.notes,
+    )
+
+
+@analysis(
+    "Does Ada-GVAE adapt to the number of changes?",
+    "Does it work however many factors change in a pair, k = 1, 2, ...?",
+    CHAPTER,
+    "It works for all k, better when the changes are sparser.",
+)
+def adaptive_k(population: Population, resamples: int, seed: int) -> Result:
+    """Scores of Ada-GVAE by the number of factors that change."""
+    models = _adaptive(population, "data.k", why="how many factors change in a pair")
+    models = models.methods("AdaGVAE") if "AdaGVAE" in set(models.frame.method) else models
+    frame = models.frame.assign(k=_k(models.frame))
+    frame = frame[frame.k != "nan"]
+    ks = sorted(set(frame.k), key=lambda k: (not k.isdigit(), int(k) if k.isdigit() else 0))
+    if len(ks) < 2:
+        raise Missing(f"Needs at least two settings of data.k; the table has k = {', '.join(ks)}.")
+    metrics = models.metrics()
+    lines, signs = [], []
+    parts: dict[str, dict[str, tuple[object, object]]] = {}
+    for dataset, part in frame.groupby("dataset", sort=False):
+        for metric in metrics:
+            by = part.groupby("k")[metric]
+            lines += [
+                {"dataset": dataset, "metric": metric, "k": k, "median": by.median()[k], "models": by.count()[k]}
+                for k in ks
+                if k in by.groups
+            ]
+            medians = by.median().reindex(ks)
+            parts.setdefault(str(dataset), {})[metric] = (np.arange(len(ks)), medians.to_numpy())
+            fixed = part[part.k.str.isdigit()]
+            rho = rank_correlations(fixed.assign(k=fixed.k.astype(int)), ["k"], [metric], None, resamples, seed).iloc[0]
+            if metric in CLAIMED:
+                signs.append(Sign(f"{label(metric)} falls with k, {dataset}", -1, rho.rho, rho.low, rho.high))
+    table = pd.DataFrame(lines)
+    mean = mean_of([sign.observed for sign in signs])
+    medians = table[table.metric.isin(CLAIMED)].groupby("k")["median"].mean().reindex(ks)
+
+    def draw(figure: Figure) -> None:
+        figures.curves(figure, parts, "factors that change", "median score")
+        for axis in figure.axes:
+            axis.set_xticks(range(len(ks)), ks)
+
+    return Result(
+        [
+            Number("mean ρ of k with the metrics", mean, chance=0.0),
+            *(Number(f"mean of medians, k = {k}", float(v)) for k, v in medians.items()),
+        ],
+        f"Medians over metrics, k by k: {', '.join(f'{k} {v:.3f}' for k, v in medians.items())}.",
+        "With few seeds for each k only the order of medians is to be read; k = rnd has no place in the order.",
+        table,
+        draw,
+        signs,
+        models.gaps(metrics),
+    )
+
+
+@analysis(
+    "Does it help to be told what stays?",
+    "Are models that are told which factors the images of a pair share better than those that guess?",
+    CHAPTER,
+    "With one changed factor knowing helps; with random k, being told one of the changes hurts.",
+)
+def group_labels(population: Population, resamples: int, seed: int) -> Result:
+    """Adaptive methods against their label-informed counterparts, by the number of changes."""
+    models = population.methods(*ADAPTIVE, *GROUPED)
+    if not len(models.methods(*ADAPTIVE)) or not len(models.methods(*GROUPED)):
+        raise Missing("Needs adaptive models (AdaGVAE, AdaMLVAE) and such that are told the group (GVAE, MLVAE).")
+    metrics = models.metrics()
+    frame = models.frame.assign(k=_k(models.frame))
+    lines = []
+    for (dataset, k), part in frame.groupby(["dataset", "k"], sort=False):
+        for told, guess in (("GVAE", "AdaGVAE"), ("MLVAE", "AdaMLVAE")):
+            for metric in metrics:
+                a, b = (part[part.method == name][metric].dropna() for name in (told, guess))
+                if len(a) and len(b):
+                    lines.append(
+                        {
+                            "dataset": dataset,
+                            "k": k,
+                            "told": told,
+                            "metric": metric,
+                            "told_wins": superiority(a, b),
+                            "median, told": a.median(),
+                            "median, guessed": b.median(),
+                        }
+                    )
+    if not lines:
+        raise Missing("No data set has an adaptive method and its told counterpart with the same k.")
+    table = pd.DataFrame(lines)
+    means = table[table.metric.isin(CLAIMED)].groupby("k")["told_wins"].mean()
+    numbers = [Number(f"the told model wins, k = {k}", float(v), chance=0.5, percent=True) for k, v in means.items()]
+    signs = [
+        Sign(
+            f"{METHODS[line.told]} told, k = {line.k}, {label(line.metric)}, {line.dataset}",
+            1 if line.k == "1" else -1,
+            line.told_wins - 0.5,
+        )
+        for line in table[table.metric.isin(CLAIMED) & table.k.isin(["1", "rnd"])].itertuples()
+    ]
+    margin = table.assign(case=[f"{METHODS[t]}, k = {k}" for t, k in zip(table.told, table.k, strict=True)])
+    margin["margin"] = 2 * margin.told_wins - 1
+    matrices = {
+        str(dataset): part.pivot(index="metric", columns="case", values="margin").reindex(metrics)
+        for dataset, part in margin.groupby("dataset", sort=False)
+    }
+    return Result(
+        numbers,
+        "A model that is told wins against one that guesses: "
+        + "; ".join(f"k = {k}: {100 * v:.0f} %" for k, v in means.items())
+        + ".",
+        "What is told is one changed factor: the whole truth for k = 1, a part of it for random k.",
+        table,
+        lambda figure: figures.heatmaps(figure, matrices, "told wins − loses"),
+        signs,
+        models.gaps(metrics),
+    )
+
+
+@analysis(
+    "Is a low weak loss useful?",
+    "Do models of low weak loss allow better predictions of the factors?",
+    CHAPTER,
+    "The weak loss is in general anti-correlated with downstream accuracy.",
+)
+def weak_downstream(population: Population, resamples: int, seed: int) -> Result:
+    """Rank correlation of the weak loss with downstream accuracies."""
+    models = _adaptive(population, LOSS, why=HINT)
+    columns = models.has(*DOWNSTREAM)
+    if not columns:
+        raise Missing("Needs downstream accuracies of adaptive models: score with downstream_gbt and downstream_lr.")
+    models.need_models(4, "adaptive models")
+    found = correlations(models, [LOSS], columns, resamples, seed)
+    signs = found.signs(lambda _, c: -int(not c.endswith("efficiency")), lambda _, c: f"weak loss with {label(c)}")
+    return _of_signs(found, signs, "weak loss with accuracies", -1)
+
+
+@analysis(
+    "Does it generalise under covariate shift?",
+    "When a factor is frozen in training and takes other values in the test, do disentangled models predict better?",
+    CHAPTER,
+    "Accuracy under shift goes with the metrics and against the weak loss; it is lower than without shift.",
+)
+def covariate_shift(population: Population, resamples: int, seed: int) -> Result:
+    """Rank correlation of accuracy under covariate shift with metrics and weak loss, and the accuracy that it costs."""
+    models = population.methods(*ADAPTIVE) if population.methods(*ADAPTIVE).has("covariate_shift") else population
+    models.need("covariate_shift", why="score the models with covariate_shift")
+    models.need_models(4)
+    rows = [*models.metrics(), *models.has(LOSS)]
+    found = correlations(models, rows, ["covariate_shift"], resamples, seed)
+    signs = found.signs(
+        lambda row, _: -1 if row == LOSS else int(row in CLAIMED),
+        lambda row, _: f"{label(row)} with accuracy under shift",
+    )
+    result = _of_signs(found, signs, "metrics with accuracy under shift", 1)
+    if models.has(ACCURACY):
+        of = models.frame.dropna(subset=["covariate_shift", ACCURACY])
+        gap = (of[ACCURACY] - of.covariate_shift).to_numpy()
+        weights = block_weights(of.dataset + of.setting, resamples, seed)
+        cost = Number(
+            "accuracy lost under shift", float(gap.mean()), *interval((weights @ gap) / weights.sum(1)), percent=True
+        )
+        lower = Sign("accuracy under shift is lower", 1, float(gap.mean()), cost.low, cost.high)
+        return Result(
+            [*result.numbers, cost],
+            result.shows + f" The shift costs {cost.text(cost.value)} of accuracy.",
+            result.limits,
+            result.table,
+            result.draw,
+            [*result.signs, lower],
+            result.notes,
+        )
+    return result
+
+
+@analysis(
+    "Does the weak loss find fair models?",
+    "Are models of low weak loss fairer, and fairer than unsupervised ones picked by accuracy?",
+    CHAPTER,
+    "The weak loss correlates with unfairness as strongly as the metrics; its pick is fairer than the unsupervised "
+    "one.",
+)
+def weak_fairness(population: Population, resamples: int, seed: int) -> Result:
+    """Rank correlation of weak loss and metrics with unfairness, and the picks of both worlds."""
+    models = _adaptive(population, LOSS, "unfairness", why=f"{HINT}; and unfairness")
+    models.need_models(4, "adaptive models")
+    rows = [LOSS, *models.metrics()]
+    found = correlations(models, rows, ["unfairness"], resamples, seed)
+    signs = found.signs(
+        lambda row, _: 1 if row == LOSS else -int(row in CLAIMED), lambda row, _: f"{label(row)} with unfairness"
+    )
+    numbers = [
+        Number("mean ρ of the weak loss with unfairness", mean_of(found.long[found.long.row == LOSS].rho), chance=0.0)
+    ]
+    single = population.unsupervised
+    if single.has("unfairness") and single.has(ACCURACY):
+        margin = []
+        for dataset, part in models.parts():
+            rivals = single.frame[single.frame.dataset == dataset].dropna(subset=[ACCURACY, "unfairness"])
+            part = part.dropna(subset=[LOSS, "unfairness"])
+            if len(rivals) and len(part):
+                margin.append(
+                    rivals.loc[rivals[ACCURACY].idxmax(), "unfairness"] - part.loc[part[LOSS].idxmin(), "unfairness"]
+                )
+                signs.append(
+                    Sign(f"the pick by weak loss is fairer than the unsupervised pick, {dataset}", 1, margin[-1])
+                )
+        numbers.append(Number("unfairness saved by the pick of the weak loss", mean_of(margin), percent=True))
+    result = _of_signs(found, signs, "weak loss and metrics with unfairness", 1)
+    return Result(numbers, result.shows, result.limits, result.table, result.draw, signs, found.notes)
+
+
+@analysis(
+    "Does it help abstract reasoning?",
+    "Does a relation network learn to reason faster on disentangled codes: after few steps, and after many?",
+    CHAPTER,
+    "At few samples the weak loss is strongly anti-correlated with accuracy; with many the benefit is gone.",
+)
+def reasoning(population: Population, resamples: int, seed: int) -> Result:
+    """Rank correlation of weak loss and metrics with reasoning accuracy, against the number of steps."""
+    steps = {int(match[1]): column for column in population.frame if (match := REASONING.fullmatch(column))}
+    steps = {n: steps[n] for n in sorted(steps) if population.has(steps[n])}
+    if not steps:
+        raise Missing(
+            "Needs the accuracy after some numbers of steps (reasoning_300, reasoning_1000, ...): score with "
+            "the metric reasoning."
+        )
+    population.need_models(4)
+    rows = [*population.metrics(), *population.has(LOSS, "dci_informativeness_test", ACCURACY)]
+    found = correlations(population, rows, list(steps.values()), resamples, seed)
+    few = next(iter(steps.values()))
+    signs = found.signs(
+        lambda row, column: (column == few) * (-1 if row == LOSS else int(row in ("dci", "factor_vae"))),
+        lambda row, column: f"{label(row)} with {column.replace('_', ' after ')} steps",
+    )
+    parts = {
+        name: {row: (list(steps), matrix.loc[row].to_numpy()) for row in rows}
+        for name, matrix in found.matrices().items()
+    }
+    by = found.long[found.long.row.isin(CLAIMED)].groupby("column").rho.mean()
+    numbers = [
+        Number(f"mean ρ of the metrics after {n:,} steps", float(by.get(column, np.nan)), chance=0.0)
+        for n, column in steps.items()
+    ]
+    if len(steps) > 1 and numbers[0].value == numbers[0].value:
+        signs.append(Sign("the benefit is smaller after many steps", 1, numbers[0].value - numbers[-1].value))
+    return Result(
+        numbers,
+        "Mean ρ of the metrics (without modularity and IRS) with accuracy: "
+        + ", ".join(f"{n:,} steps {number.value:.2f}" for n, number in zip(steps, numbers, strict=True))
+        + ".",
+        "Below the level of row matching, accuracy measures how easily codes show that two panels agree, not "
+        "reasoning.",
+        found.long,
+        lambda figure: figures.curves(figure, parts, "steps", "Spearman's ρ", log_x=True),
+        signs,
+        found.notes,
+    )
+
+
+def _of_signs(found: Correlations, signs: list[Sign], what: str, direction: int) -> Result:
+    """A result whose point is how many correlations have the sign of the thesis."""
+    count = sign_count([sign.observed for sign in signs], [sign.expected for sign in signs])
+    mean = mean_of([sign.observed * sign.expected * direction for sign in signs])
+    return Result(
+        [
+            Number(
+                "correlations with the sign of the thesis", count.agree / max(count.total, 1), chance=0.5, percent=True
+            ),
+            Number(f"mean ρ, {what}", mean, chance=0.0),
+        ],
+        f"{count.agree} of {count.total} correlations ({what}) have the sign of the thesis.",
+        "Correlations of one population depend on each other: the count is not a test of so many independent claims.",
+        found.long,
+        lambda figure: figures.heatmaps(figure, found.matrices()),
+        signs,
+        found.notes,
+    )

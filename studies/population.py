@@ -1,0 +1,258 @@
+"""A population of trained models as a table: one line for each model, its settings and its scores."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+METRICS = {
+    "beta_vae": "BetaVAE",
+    "factor_vae": "FactorVAE",
+    "mig": "MIG",
+    "dci": "DCI",
+    "modularity": "Modularity",
+    "sap": "SAP",
+    "irs": "IRS",
+}
+"""The disentanglement metrics of the studies, in the order of their figures."""
+UNSUPERVISED_SCORES = {
+    "elbo_reconstruction": "reconstruction",
+    "elbo_kl": "KL",
+    "elbo": "ELBO",
+    "total_correlation_sampled": "TC (sampled)",
+}
+DOWNSTREAM = {
+    f"downstream_{kind}_{size}": f"{kind.upper()}{size}" for kind in ("lr", "gbt") for size in (10, 100, 1000, 10_000)
+} | {f"downstream_{kind}_efficiency": f"{kind.upper()} efficiency" for kind in ("lr", "gbt")}
+ACCURACY = "downstream_gbt_10000"
+METHODS = {
+    "BetaVAE": "β-VAE",
+    "FactorVAE": "FactorVAE",
+    "BetaTCVAE": "β-TCVAE",
+    "DIPVAEI": "DIP-VAE-I",
+    "DIPVAEII": "DIP-VAE-II",
+    "AnnealedVAE": "AnnealedVAE",
+    "AdaMLVAE": "Ada-ML-VAE",
+    "AdaGVAE": "Ada-GVAE",
+    "MLVAE": "ML-VAE",
+    "GVAE": "GVAE",
+    "S2BetaVAE": "S²-β-VAE",
+    "S2FactorVAE": "S²-FactorVAE",
+    "S2BetaTCVAE": "S²-β-TCVAE",
+    "S2DIPVAEI": "S²-DIP-VAE-I",
+    "SupervisedVAE": "supervised",
+}
+"""Names of methods, in the order of the figures."""
+ADAPTIVE, GROUPED = ("AdaGVAE", "AdaMLVAE"), ("GVAE", "MLVAE")
+SEMI_SUPERVISED = ("S2BetaVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI")
+NOT_UNSUPERVISED = (*ADAPTIVE, *GROUPED, *SEMI_SUPERVISED, "SupervisedVAE")
+FAILED = ("failed", "running", "interrupted", "waiting")
+DESCRIPTION = ("dataset", "method", "config", "seed", "strength", "setting", "status", "job", "name", "steps")
+VALIDATION = re.compile(
+    r"(?P<score>\w+)@(?P<labels>\d+)-(?P<kind>[a-z]+)-(?P<draw>\d+)|"
+    r"validation/(?P<score2>\w+)/(?P<labels2>\d+)/(?P<kind2>[a-z]+)(?:/(?P<draw2>\d+))?"
+)
+REPEATED = re.compile(r"(?P<score>\w+?)[@_](?P<samples>\d*)(?P<run>(?:[-_]?again\w*)?)")
+ALIASES = {"val/weak_reconstruction": "weak_reconstruction", "val/supervised": "supervised"}
+"""Losses on held-out batches that take the place of a score."""
+
+
+class Missing(ValueError):
+    """A population does not allow an analysis; the message says what is missing."""
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a table of results: ``.csv``, ``.parquet`` or ``.json`` (a list of rows, or one row in each line)."""
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such table of results.")
+    try:
+        if file.suffix == ".parquet":
+            return pd.read_parquet(file)
+        if file.suffix in (".json", ".jsonl"):
+            return pd.read_json(file, lines=file.suffix == ".jsonl")
+        if file.suffix == ".csv":
+            return pd.read_csv(file, low_memory=False)
+    except ImportError as error:
+        raise ValueError(f"{file}: {error}. A .csv needs nothing more.") from None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{file}: not a table of results ({' '.join(str(error).split())}).") from None
+    raise ValueError(f"{file}: a table of results is a .csv, .parquet, .json or .jsonl file.")
+
+
+class Population:
+    """The models of a table that have scores, with what the analyses ask of them.
+
+    Args:
+        table: columns ``dataset``, ``method`` and ``seed``, the swept ``strength`` or the options that were swept
+            (``model.beta``, ...), and one for each score. ``status`` other than ``done`` leaves a line out.
+
+    >>> table = pd.DataFrame({"dataset": "dsprites", "method": "BetaVAE", "model.beta": [1, 4], "seed": 0, "mig": 0.1})
+    >>> Population(table).frame.setting.tolist()
+    ['BetaVAE model.beta=1', 'BetaVAE model.beta=4']
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        if not isinstance(table, pd.DataFrame):
+            raise ValueError(f"An analysis needs a pandas.DataFrame of results, got {type(table).__name__}.")
+        absent = [name for name in ("dataset", "method") if name not in table]
+        if absent:
+            raise ValueError(
+                f"A table of results needs columns dataset and method; {' and '.join(absent)} is not among its "
+                f"{len(table.columns)} columns ({', '.join(map(str, table.columns[:8]))}, ...)."
+            )
+        self.notes: list[str] = []
+        frame = table.reset_index(drop=True).copy()
+        frame.columns = frame.columns.map(str)
+        frame = frame.rename(columns={old: new for old, new in ALIASES.items() if old in frame and new not in frame})
+        if "seed" not in frame:
+            frame["seed"] = 0
+        scores = [name for name in frame if _is_score(name)]
+        # what is no number, such as the words of a broken file, is missing
+        numbers = frame[scores].apply(pd.to_numeric, errors="coerce")
+        frame = frame.drop(columns=scores).join(numbers)
+        usable = numbers.notna().any(axis=1)
+        if "status" in frame:
+            usable &= ~frame["status"].isin(FAILED)
+        if not usable.all():
+            states = frame.loc[~usable, "status"].value_counts() if "status" in frame else pd.Series(dtype=int)
+            listed = ", ".join(f"{count} {state}" for state, count in states.items())
+            listed = f" ({listed})" if listed else ""
+            self.notes.append(f"{int((~usable).sum())} of {len(frame)} rows are of models without scores{listed}.")
+        frame = frame[usable].reset_index(drop=True)
+        frame["setting"] = _settings(frame)
+        frame["strength"] = _strengths(frame)
+        self.frame: pd.DataFrame = frame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def only(self, rows: Any) -> "Population":
+        """The models of a mask."""
+        part = object.__new__(Population)
+        part.frame, part.notes = self.frame[rows].reset_index(drop=True), list(self.notes)
+        return part
+
+    def methods(self, *names: str) -> "Population":
+        """The models of some methods."""
+        return self.only(self.frame.method.isin(names))
+
+    @cached_property
+    def unsupervised(self) -> "Population":
+        """The models that saw neither labels nor pairs."""
+        return self.only(~self.frame.method.isin(NOT_UNSUPERVISED))
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of data sets, in the order of the table."""
+        return list(dict.fromkeys(self.frame.dataset))
+
+    def parts(self) -> Iterable[tuple[str, pd.DataFrame]]:
+        """The models of each data set."""
+        return ((str(name), part.reset_index(drop=True)) for name, part in self.frame.groupby("dataset", sort=False))
+
+    def has(self, *names: str) -> list[str]:
+        """Those of the columns that some model has a number in."""
+        return [name for name in names if name in self.frame and self.frame[name].notna().any()]
+
+    def metrics(self, least: int = 1) -> list[str]:
+        """The disentanglement metrics of the table."""
+        found = self.has(*METRICS)
+        if len(found) < least:
+            raise Missing(
+                f"Needs at least {least} of the metrics {', '.join(METRICS)}; the table has "
+                f"{', '.join(found) or 'none'}. Score the models with more metrics."
+            )
+        return found
+
+    def need(self, *names: str, why: str = "") -> None:
+        """Say what is missing unless all columns are there."""
+        absent = [name for name in names if not self.has(name)]
+        if absent:
+            raise Missing(f"Needs the column{'s' * (len(absent) > 1)} {', '.join(absent)}{f' ({why})' * bool(why)}.")
+
+    def need_models(self, least: int, of: str = "models with scores") -> None:
+        """Say that there are too few models."""
+        if len(self) < least:
+            raise Missing(f"Needs at least {least} {of}; the table has {len(self)}.")
+
+    def gaps(self, columns: Sequence[str]) -> list[str]:
+        """Words for the models that lack some of the columns; nothing is left out in silence."""
+        absent = self.frame[list(columns)].isna().sum()
+        return [f"{count} of {len(self)} models have no {name}." for name, count in absent.items() if count]
+
+    def validation(self) -> pd.DataFrame:
+        """Validation scores on few labels: ``column, score, labels, kind, draw``."""
+        return _parsed(self, VALIDATION, ("score", "labels", "kind", "draw"))
+
+    def repeated(self) -> pd.DataFrame:
+        """Scores of other draws and sample sizes: ``column, score, samples, run``; the plain score is of 10,000."""
+        found = _parsed(self, REPEATED, ("score", "samples", "run"))
+        found = found[found.score.isin(METRICS)].replace({"samples": {"": 10_000}})
+        plain = [{"column": name, "score": name, "samples": 10_000, "run": ""} for name in self.has(*METRICS)]
+        return pd.concat([pd.DataFrame(plain, columns=found.columns), found], ignore_index=True)
+
+
+def label(name: str) -> str:
+    """A short name for a column or method."""
+    for names in (METRICS, UNSUPERVISED_SCORES, DOWNSTREAM, METHODS):
+        if name in names:
+            return names[name]
+    return {"weak_reconstruction": "weak loss", "udr": "UDR", "total_correlation": "TC (mean)"}.get(name, name)
+
+
+def by_figure(methods: Iterable[str]) -> list[str]:
+    """Methods in the order of the thesis' figures, unknown ones last."""
+    order = list(METHODS)
+    return sorted(set(methods), key=lambda name: (order.index(name) if name in order else len(order), name))
+
+
+def _is_score(column: str) -> bool:
+    return column not in DESCRIPTION and not column.startswith(
+        ("model.", "data.", "trainer.", "optimizer.", "training.")
+    )
+
+
+def _options(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame if name.startswith("model.") and frame[name].notna().any()]
+
+
+def _settings(frame: pd.DataFrame) -> pd.Series:
+    """What the models of one setting share: the method and all that was swept."""
+    options = _options(frame) or (["strength"] if "strength" in frame else [])
+    options += [name for name in ("data.k",) if name in frame]
+    described = frame["method"].astype(str)
+    for option in options:
+        values = frame[option].map(lambda value: f"{value:g}" if isinstance(value, (int, float)) else str(value))
+        values = values.astype(str)  # of no model, a column of no kind
+        described = described + np.where(frame[option].notna(), f" {option}=" + values, "")
+    return described
+
+
+def _strengths(frame: pd.DataFrame) -> pd.Series:
+    """The swept number of each model: the column, or the first option that varies inside its method."""
+    given = pd.to_numeric(frame["strength"], errors="coerce") if "strength" in frame else pd.Series(np.nan, frame.index)
+    for _, part in frame[given.isna()].groupby("method"):
+        for option in _options(part):
+            if part[option].nunique() > 1 or len(_options(part)) == 1:
+                rows = part.index
+                given.loc[rows] = pd.to_numeric(part[option], errors="coerce")
+                break
+    return given
+
+
+def _parsed(population: Population, pattern: re.Pattern[str], fields: Sequence[str]) -> pd.DataFrame:
+    lines = []
+    for column in population.frame:
+        match = pattern.fullmatch(str(column))
+        if match and population.has(str(column)):
+            parts = match.groupdict()
+            values = {name: parts[name] or parts.get(f"{name}2") or "" for name in fields}
+            lines.append(
+                {"column": column} | {k: int(v) if v.isdigit() and k != "run" else v for k, v in values.items()}
+            )
+    return pd.DataFrame(lines, columns=["column", *fields])

@@ -1,0 +1,376 @@
+"""Every analysis on tables with a known answer, and against another way to compute it."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from unknot.metrics.functional import adjusted
+from unknot.studies import analyses
+from unknot.studies.analyses import ANALYSES
+from unknot.studies.population import METRICS, Missing, Population
+from unknot.studies.synthetic import STRENGTHS, synthetic_results
+
+CLAIMED = ["beta_vae", "factor_vae", "mig", "dci", "sap"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return synthetic_results(seeds=4)
+
+
+@pytest.fixture(scope="module")
+def unsupervised(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table.method.isin(STRENGTHS)]
+
+
+def population(seeds: int, datasets: tuple[str, ...] = ("dsprites",), **columns: object) -> pd.DataFrame:
+    """36 settings on each data set, with columns that are functions of (data set, setting, seed) or arrays."""
+    rows = [
+        {"dataset": d, "method": m, "strength": s, "seed": n}
+        for d in datasets
+        for n in range(seeds)
+        for m, strengths in STRENGTHS.items()
+        for s in strengths
+    ]
+    return pd.DataFrame(rows).assign(**columns)
+
+
+def test_analyses_are_pure_and_repeat_themselves(table: pd.DataFrame) -> None:
+    before = table.copy(deep=True)
+    first = analyses.metric_agreement(table, resamples=50, seed=3)
+    second = analyses.metric_agreement(table, resamples=50, seed=3)
+    pd.testing.assert_frame_equal(first.table, second.table)
+    pd.testing.assert_frame_equal(table, before)
+
+
+@pytest.mark.parametrize("name", [name for name in ANALYSES if name != "semi_supervised"])
+def test_every_analysis_has_numbers_words_and_a_figure(table: pd.DataFrame, name: str) -> None:
+    result = ANALYSES[name](table, resamples=20)
+    assert result.name == name
+    assert all((result.numbers, result.shows, result.limits, result.question, result.found, len(result.table)))
+    assert "nan" not in result.shows
+    assert result.figure().axes
+
+
+def test_total_correlation_finds_the_planted_trends(table: pd.DataFrame) -> None:
+    result = analyses.total_correlation(table, resamples=20)
+    assert (result.table.sampled < -0.9).all()
+    assert (result.table["mean"] > 0.9).all()
+    assert "AnnealedVAE" not in set(result.table.method)
+    assert result.value == 1.0
+    assert result.count().agree == result.count().total
+
+
+def test_variance_explained_recovers_the_planted_shares() -> None:
+    rng = np.random.default_rng(0)
+    table = population(50)
+    method = pd.factorize(table.method)[0]
+    place = table.groupby("method").strength.rank("dense").to_numpy() - 3.5
+    of_method = (method - 2.5) / np.std(method - 2.5)
+    of_strength = place / place.std()
+    table["mig"] = np.sqrt(0.37) * of_method + np.sqrt(0.22) * of_strength + np.sqrt(0.41) * rng.normal(size=len(table))
+    result = analyses.explained_variance(table, resamples=50)
+    assert result.number("method alone, adjusted R²").value == pytest.approx(0.37, abs=0.02)
+    both = result.number("method and strength, adjusted R²")
+    assert both.value == pytest.approx(0.59, abs=0.02)
+    assert both.low < both.value < both.high
+    means = table.groupby(["method", "strength"]).mig.transform("mean")
+    assert result.number("method and strength, R² as it is").value == pytest.approx(
+        means.var() / table.mig.var(), abs=1e-9
+    )
+
+
+def test_variance_explained_of_noise_is_nothing() -> None:
+    rng = np.random.default_rng(0)
+    noise = population(3, mig=rng.normal(size=108), dci=rng.normal(size=108), sap=rng.normal(size=108))
+    result = analyses.explained_variance(noise, resamples=100)
+    assert abs(result.number("method and strength, adjusted R²").value) < 0.15
+    assert result.number("method and strength, R² as it is").chance == pytest.approx(35 / 107, abs=0.02)
+
+
+def test_transfer_of_noise_succeeds_as_often_as_chance() -> None:
+    rng = np.random.default_rng(0)
+    n = 36 * 40 * 2
+    noise = population(40, ("dsprites", "rooms3d"), mig=rng.normal(size=n), dci=rng.normal(size=n))
+    result = analyses.transfer_experiment(noise, resamples=20)
+    for number in result.numbers:
+        assert number.chance == pytest.approx(0.5 + 0.5 / 36)
+        assert number.value == pytest.approx(number.chance, abs=0.04)
+
+
+def test_transfer_of_settings_that_always_rank_alike_always_succeeds() -> None:
+    quality = np.tile(np.arange(36.0), 2 * 3)
+    result = analyses.transfer_experiment(
+        population(3, ("dsprites", "rooms3d"), mig=quality, dci=quality**2), resamples=20
+    )
+    assert [number.value for number in result.numbers] == pytest.approx([1.0] * 4)
+
+
+def test_transfer_enumerates_what_trials_would_draw(unsupervised: pd.DataFrame) -> None:
+    table = unsupervised[unsupervised.seed < 3]
+    table = table.assign(setting=table.method + table.strength.astype(str))
+    metrics = [name for name in METRICS if name in table]
+    scores = {
+        (d, m, s): part.set_index("setting")[m] for (d, s), part in table.groupby(["dataset", "seed"]) for m in metrics
+    }
+    success: dict[tuple[bool, bool], list[float]] = {}
+    for (d, m, s), (e, k, r) in itertools.product(scores, repeat=2):
+        if r != s:
+            judged = scores[e, k, r]
+            success.setdefault((m == k, d == e), []).append(float((judged[scores[d, m, s].idxmax()] >= judged).mean()))
+    result = analyses.transfer_experiment(table, resamples=20)
+    for label, key in (
+        ("same metric, same data", (True, True)),
+        ("other metric, same data", (False, True)),
+        ("same metric, other data", (True, False)),
+        ("other metric, other data", (False, False)),
+    ):
+        number = result.number(label)
+        assert number.value == pytest.approx(np.mean(success[key]), abs=1e-6)
+        assert number.low <= number.value + 0.05
+        assert number.high >= number.value - 0.05
+
+
+def test_transfer_says_what_one_seed_does_not_allow() -> None:
+    one = population(1, mig=np.arange(36.0), dci=np.arange(36.0))
+    with pytest.raises(Missing, match="at least two seeds"):
+        analyses.transfer_experiment(one)
+    two = population(1, ("dsprites", "rooms3d"), mig=np.tile(np.arange(36.0), 2), dci=np.tile(np.arange(36.0), 2))
+    result = analyses.transfer_experiment(two, resamples=10)
+    assert {number.label for number in result.numbers} == {"same metric, other data", "other metric, other data"}
+    assert any("two seeds" in note for note in result.notes)
+
+
+def test_models_that_are_missing_change_nothing_else(unsupervised: pd.DataFrame) -> None:
+    whole = analyses.transfer_experiment(unsupervised, resamples=10).value
+    holes = unsupervised.copy()
+    holes.loc[holes.index[:3], "mig"] = np.nan
+    result = analyses.transfer_experiment(holes, resamples=10)
+    assert result.value == pytest.approx(whole, abs=0.05)
+    assert any("3 of" in note and "mig" in note for note in result.notes)
+
+
+def test_datasets_rank_settings_as_pandas_says(unsupervised: pd.DataFrame) -> None:
+    result = analyses.transfer_between_datasets(unsupervised, resamples=10)
+    medians = unsupervised.groupby(["dataset", "method", "strength"]).dci.median().unstack("dataset")
+    expected = medians.corr(method="spearman").loc["dsprites", "rooms3d"]
+    line = result.table.query("metric == 'dci' and row == 'dsprites' and column == 'rooms3d'").iloc[0]
+    assert line.rho == pytest.approx(expected, abs=1e-12)
+
+
+def test_selectors_of_planted_quality_beat_chance_and_others_do_not() -> None:
+    table = synthetic_results(("a", "b"), seeds=12, weak=False)
+    result = analyses.selectors(table, resamples=20)
+    chance = 0.5 + 0.5 / 36
+    assert result.number("UDR").value > chance + 0.1
+    assert abs(result.number("reconstruction").value - chance) < 0.12
+    assert result.number("MIG on 100 perfect labels").value > chance + 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column"),
+    [
+        ("metric_agreement", "mig", "dci"),
+        ("downstream", "dci", "downstream_gbt_100"),
+        ("unsupervised_scores", "elbo", "mig"),
+        ("unfairness", "sap", "unfairness"),
+    ],
+)
+def test_correlations_are_those_of_pandas(unsupervised: pd.DataFrame, name: str, row: str, column: str) -> None:
+    result = ANALYSES[name](unsupervised, resamples=10)
+    for dataset, part in unsupervised.groupby("dataset"):
+        line = result.table[
+            (result.table.dataset == dataset) & (result.table.row == row) & (result.table.column == column)
+        ].iloc[0]
+        assert line.rho == pytest.approx(part[[row, column]].corr(method="spearman").iloc[0, 1], abs=1e-12)
+        within = [(len(of), of[[row, column]].corr(method="spearman").iloc[0, 1]) for _, of in part.groupby("method")]
+        assert line.within == pytest.approx(
+            np.average([r for _, r in within], weights=[n for n, _ in within]), abs=1e-9
+        )
+
+
+def test_planted_signs_are_found(table: pd.DataFrame) -> None:
+    for name in ("downstream", "unfairness", "adjusted_metrics", "metric_agreement", "weak_loss", "weak_downstream"):
+        count = ANALYSES[name](table, resamples=10).count()
+        assert count.agree >= 0.9 * count.total > 0, name
+
+
+def test_modularity_that_knows_nothing_is_found_apart(table: pd.DataFrame) -> None:
+    result = analyses.metric_agreement(table, resamples=10)
+    assert result.value > 0.5
+    assert abs(result.number("mean ρ of modularity with the others").value) < 0.2
+
+
+def test_adjusted_scores_are_those_of_the_metric(unsupervised: pd.DataFrame) -> None:
+    result = analyses.adjusted_metrics(unsupervised, resamples=10)
+    part = unsupervised[unsupervised.dataset == "rooms3d"]
+    rest = {c: adjusted(part[c], part.downstream_gbt_10000) for c in ("dci", "unfairness")}
+    line = result.table.query("dataset == 'rooms3d' and row == 'dci' and kind == 'with adjusted unfairness'").iloc[0]
+    assert line.rho == pytest.approx(stats.spearmanr(rest["dci"], rest["unfairness"]).statistic, abs=1e-12)
+
+
+def test_fairness_by_accuracy_is_kendalls_tau(unsupervised: pd.DataFrame) -> None:
+    result = analyses.fairness_selection(unsupervised, resamples=20)
+    expected = [
+        (1 - stats.kendalltau(part.downstream_gbt_10000, part.unfairness).statistic) / 2
+        for _, part in unsupervised.groupby("dataset")
+    ]
+    assert result.value == pytest.approx(np.mean(expected), abs=1e-12)
+    picks = []
+    for _, cohort in unsupervised.groupby(["dataset", "seed"]):
+        best = cohort.loc[cohort.downstream_gbt_10000.idxmax(), "unfairness"]
+        picks.append((best <= cohort.unfairness).mean())
+    assert result.numbers[1].value == pytest.approx(np.mean(picks), abs=1e-6)
+
+
+def test_reliability_tells_sizes_apart_and_sees_equal_draws(table: pd.DataFrame) -> None:
+    result = analyses.reliability(table, resamples=10)
+    few, many = (result.number(f"mean ρ of two runs, {n} samples").value for n in ("100", "10,000"))
+    assert few < 0.8 < 0.99 < many
+    same = table.assign(**{"mig@10000-again": table.mig})
+    noted = analyses.reliability(same, resamples=10)
+    assert any("same draw" in note for note in noted.notes)
+    renamed = table.rename(columns={"mig@10000-again": "mig@again", "mig@100-again": "mig@100_again"})
+    assert analyses.reliability(renamed, resamples=10).value == result.value
+
+
+def test_aggregations_of_one_matrix_agree_as_planted(table: pd.DataFrame) -> None:
+    result = analyses.aggregation(table, resamples=10)
+    assert result.number("mean ρ among MIG, SAP and DCI completeness").value > 0.8
+    assert result.number("mean ρ of DCI disentanglement with these").value < 0.7
+    matrices = analyses.estimation(table, resamples=10)
+    assert abs(matrices.number("mean ρ between matrices, Modularity").value) < 0.2
+
+
+def test_merge_curves_count_factors_and_groups() -> None:
+    columns = {"edge_1": 1.0, "edge_2": 0.5, "merge_1": 0.2}
+    one = population(1, **{f"aggregation_importance_{name}": value for name, value in columns.items()})
+    curve = analyses.merge_curves(one).table.set_index(analyses.merge_curves(one).table.threshold.round(2))
+    assert curve.factors[[0.98, 0.6, 0.4, 0.1]].tolist() == [1, 1, 2, 2]
+    assert curve.groups[[0.98, 0.6, 0.4, 0.1]].tolist() == [1, 1, 2, 1]
+
+
+def test_validation_ranks_as_pandas_says_averaged_over_draws(unsupervised: pd.DataFrame) -> None:
+    rng = np.random.default_rng(0)
+    table = unsupervised.assign(**{"mig@100-perfect-1": unsupervised.mig + 0.3 * rng.normal(size=len(unsupervised))})
+    result = analyses.validation_ranking(table, resamples=10)
+    part = table[table.dataset == "dsprites"]
+    expected = [part[f"mig@100-perfect-{draw}"].corr(part.dci, method="spearman") for draw in (0, 1)]
+    line = result.table.query("dataset == 'dsprites' and score == 'mig' and labels == 100 and kind == 'perfect'")
+    assert line[line.metric == "dci"].rho.item() == pytest.approx(np.mean(expected), abs=1e-12)
+    assert line[line.metric == "dci"].draws.item() == 2
+
+
+def semi_supervised_table(better: float) -> pd.DataFrame:
+    """Four S² methods that are better by a constant, on two draws of labels."""
+    rng = np.random.default_rng(0)
+    base = population(1, mig=rng.random(36), dci=rng.random(36))
+    base["mig@100-perfect-0"], base["mig@100-perfect-1"] = base.mig, base.dci
+    rows = [
+        {
+            "dataset": "dsprites",
+            "method": method,
+            "strength": s,
+            "model.gamma_sup": g,
+            "seed": 0,
+            "data.num_labels": 100,
+            "data.labelling": "perfect",
+            "data.label_seed": draw,
+            "val/supervised": rng.random(),
+            "mig": rng.random() + better,
+            "dci": rng.random() + better,
+        }
+        for method in ("S2BetaVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI")
+        for s in (1, 2)
+        for g in (1, 2)
+        for draw in (0, 1)
+    ]
+    return pd.concat([base, pd.DataFrame(rows)], ignore_index=True)
+
+
+@pytest.mark.parametrize(("better", "share"), [(2.0, 1.0), (-2.0, 0.0)])
+def test_labels_in_training_win_as_planted(better: float, share: float) -> None:
+    result = analyses.semi_supervised(semi_supervised_table(better), resamples=20)
+    number = result.number("trials won by S² methods, 100 perfect labels")
+    assert number.value == share
+    assert number.thesis == 0.705
+    assert number.chance == 0.5
+
+
+def test_picks_are_the_best_by_what_selects() -> None:
+    table = semi_supervised_table(0.0)
+    result = analyses.semi_supervised(table, resamples=20)
+    semi = table[table.method.str.startswith("S2") & (table["data.label_seed"] == 1)]
+    picks = semi.loc[semi.groupby("method")["val/supervised"].idxmin()]
+    line = result.table.query("draw == 1 and metric == 'dci'").iloc[0]
+    assert line["S²"] == picks.dci.max()
+    four = table[table.method.isin(["BetaVAE", "BetaTCVAE", "FactorVAE", "DIPVAEI"])]
+    assert line["U/S"] == four.loc[four.groupby("method")["mig@100-perfect-1"].idxmax()].dci.max()
+
+
+def test_pairs_beat_single_images_as_planted() -> None:
+    result = analyses.weak_against_unsupervised(synthetic_results(("a", "b", "c", "d"), seeds=4), resamples=20)
+    assert result.value > 0.6
+    assert result.numbers[0].low > 0.5
+
+
+def test_k_and_group_labels_find_planted_orders() -> None:
+    rows = [
+        {"dataset": "mpi3d", "method": m, "strength": 1, "seed": s, "data.k": k,
+         "mig": q + 0.01 * s, "dci": q + 0.01 * s}
+        for m, k, q in [
+            ("AdaGVAE", 1, 0.5), ("AdaGVAE", 2, 0.4), ("AdaGVAE", 4, 0.3), ("AdaGVAE", "rnd", 0.4),
+            ("GVAE", 1, 0.8), ("GVAE", "rnd", 0.1),
+        ]
+        for s in range(3)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    by_k = analyses.adaptive_k(table, resamples=10)
+    assert by_k.value < -0.9
+    told = analyses.group_labels(table, resamples=10)
+    assert told.number("the told model wins, k = 1").value == 1.0
+    assert told.number("the told model wins, k = rnd").value == 0.0
+    assert told.count()[:2] == (4, 4)
+
+
+def test_reasoning_benefit_fades_as_planted() -> None:
+    result = analyses.reasoning(synthetic_results(("a", "b"), seeds=6), resamples=10)
+    early, middle, late = (number.value for number in result.numbers)
+    assert early > middle > late
+    assert abs(late) < 0.15
+
+
+def test_covariate_shift_costs_accuracy(table: pd.DataFrame) -> None:
+    cost = analyses.covariate_shift(table, resamples=20).number("accuracy lost under shift")
+    weak = table[table.method.isin(["AdaGVAE", "AdaMLVAE"])]
+    assert cost.value == pytest.approx((weak.downstream_gbt_10000 - weak.covariate_shift).mean())
+
+
+def test_models_without_scores_are_counted_not_hidden() -> None:
+    table = population(1, mig=np.arange(36.0), status="done")
+    table.loc[:4, "status"] = "failed"
+    table.loc[5, "mig"] = np.nan
+    notes = Population(table).notes
+    assert notes == ["6 of 36 rows are of models without scores (5 failed, 1 done)."]
+    assert len(Population(table)) == 30
+
+
+def test_settings_and_strengths_are_read_from_swept_options() -> None:
+    table = pd.DataFrame(
+        {"dataset": "d", "method": ["BetaVAE", "BetaVAE", "S2BetaVAE"], "seed": 0, "model.beta": [1, 4, 4],
+         "model.gamma_sup": [None, None, 2], "mig": 0.5}
+    )  # fmt: skip
+    frame = Population(table).frame
+    assert frame.setting.nunique() == 3
+    assert frame.strength.tolist()[:2] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"), [(pd.DataFrame({"mig": [1.0]}), "columns dataset and method"), (3, "DataFrame")]
+)
+def test_no_table_of_results_is_refused(table: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        analyses.metric_agreement(table)
