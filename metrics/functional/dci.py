@@ -31,9 +31,8 @@ def dci(
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out of all means.
         codes_test: further codes ``[M, D]``; 5,000 in the thesis.
         factors_test: their factors ``[M, F]``.
-        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.boosting`, over 1,024 quantiles of each
-            code when there are more than 4,096 samples; ``"sklearn"`` for the reference's
-            ``GradientBoostingClassifier``, which tries every value and takes many times as long.
+        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.boosting`; ``"sklearn"`` for the
+            reference's ``GradientBoostingClassifier``, which finds the same thresholds and takes many times as long.
         seed: of scikit-learn's trees.
 
     Returns:

@@ -13,7 +13,9 @@ def total_correlation(codes: Any) -> float:
 
         KL(N(μ, Σ) || Π_d N(μ_d, Σ_dd)) = ½ (Σ_d log Σ_dd - log det Σ)
 
-    Constant codes are independent of everything and left out; codes that determine each other linearly give infinity.
+    Constant codes are independent of everything and left out. Codes that determine each other linearly have an infinite
+    one; the number then counts each such dependence with what double precision can tell from it, -½ log 2⁻⁵² = 18 nats,
+    so that means and ranks over models stay finite (the reference gives what rounding leaves, 50 to 70 in all).
 
     Args:
         codes: representation ``[N, D]``, means or samples.
@@ -29,8 +31,8 @@ def total_correlation(codes: Any) -> float:
         return 0.0
     scale = np.sqrt(np.diag(covariance))
     eigenvalues = np.linalg.eigvalsh(covariance / scale / scale[:, None])
-    if eigenvalues[0] <= 10 * len(scale) * np.finfo(float).eps:  # what rounding leaves of 0
-        return float("inf")
+    smallest = 10 * len(scale) * np.finfo(float).eps  # what rounding leaves of 0
+    eigenvalues = np.where(eigenvalues <= smallest, np.finfo(float).eps, eigenvalues)
     return max(0.0, float(-0.5 * np.log(eigenvalues).sum()))
 
 

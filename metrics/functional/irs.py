@@ -23,7 +23,8 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
         quantile: of the deviations of each group, instead of their maximum.
 
     Returns:
-        A score in [0, 1]; 0 if no code or no factor varies.
+        A score of at most 1; 0 if no code or no factor varies. A code that deviates more from the means of its groups
+        than from its own mean, as skewed ones may, counts below 0, as in the reference.
 
     >>> factors = np.random.default_rng(0).integers(0, 10, size=(10_000, 2))
     >>> irs(factors * 1.0, factors)
@@ -41,7 +42,7 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
         factors = discretize(factors.astype(np.float64), bins)
     largest = np.abs(codes - codes.mean(0)).max(0)
     robust = [1 - _deviation(codes, column, quantile) / largest for column in factors.T]
-    return float(np.average(np.clip(np.max(robust, axis=0), 0, 1), weights=largest))
+    return float(np.average(np.max(robust, axis=0), weights=largest))
 
 
 def _deviation(codes: Any, classes: Any, quantile: float) -> Any:

@@ -19,7 +19,8 @@ def udr(
 
     For two models a similarity matrix R ``[D, D]`` of their informative codes is aggregated to
     ½ (mean_a max_b R_ab² / Σ_b R_ab + mean_b max_a R_ab² / Σ_a R_ab), as in the reference (the paper pools both sums
-    instead of averaging two means); a model's score is the median over its partners. It is not part of the thesis.
+    instead of averaging two means). A model's score is the median over its partners of how well each predicts it, again
+    as in the reference (the paper does not say which way). It is not part of the thesis.
 
     Args:
         codes: representations of the same N images by each model, each ``[N, D]``.
@@ -54,7 +55,7 @@ def udr(
         for j, second in enumerate(informative):
             if i != j:
                 scores[i, j] = _one_to_one(similarity(first, second)) if first.size and second.size else 0.0
-    return np.nanmedian(scores, axis=1)
+    return np.nanmedian(scores, axis=0)
 
 
 def _standardized(codes: Floats) -> Floats:

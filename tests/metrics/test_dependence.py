@@ -79,14 +79,16 @@ def test_uncorrelated_codes():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_codes_that_determine_each_other_have_infinite_total_correlation(seed):
+def test_codes_that_determine_each_other_count_18_nats_for_each_dependence(seed):
     rng = np.random.default_rng(seed)
     codes = rng.normal(size=(300, 3)) * 10.0 ** rng.uniform(-3, 3, 3)
-    assert total_correlation(np.hstack([codes, codes])) == np.inf
-    assert total_correlation(np.hstack([codes, codes @ rng.normal(size=(3, 1))])) == np.inf
-    assert total_correlation(np.hstack([codes, -7 * codes[:, :1] + 3])) == np.inf
+    most = -0.5 * np.log(np.finfo(float).eps)
+    assert 17 < total_correlation(np.hstack([codes, -7 * codes[:, :1] + 3])) - total_correlation(codes) < most
+    twice = total_correlation(np.hstack([codes, codes]))
+    assert 50 < twice < 70  # what rounding leaves the reference
+    assert 10 < total_correlation(np.hstack([codes, codes @ rng.normal(size=(3, 1))])) < twice
     assert np.isfinite(wasserstein_dependence(np.hstack([codes, codes])))
-    assert total_correlation(codes[:3]) == np.inf  # fewer samples than dimensions
+    assert 10 < total_correlation(codes[:3]) < np.inf  # fewer samples than dimensions
 
 
 def test_nearly_determined_is_finite():

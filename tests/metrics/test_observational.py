@@ -140,6 +140,16 @@ def test_irs_is_the_reference(bins, quantile):
     assert irs(np.hstack([codes, np.ones((600, 2))]), factors, bins, quantile) == pytest.approx(expected, abs=1e-12)
 
 
+def test_irs_of_skewed_codes_is_the_reference():
+    # each group has an outlier: deviations from its mean are 9, from the mean of all only 5
+    codes = np.array([0.0] * 9 + [10.0] + [10.0] * 9 + [0.0])[:, None]
+    factors = np.repeat([[0], [1]], 10, axis=0)
+    assert reference_irs(codes, factors, quantile=1.0) == pytest.approx(-0.8)
+    assert irs(codes, factors, quantile=1.0) == pytest.approx(-0.8)
+    both = np.hstack([codes, np.random.default_rng(0).normal(size=(20, 1))])
+    assert irs(both, factors) == pytest.approx(reference_irs(both, factors), abs=1e-12)
+
+
 def test_irs_bins_the_factors_as_the_reference_does():
     codes, factors = draw(600, 3, (40,))
     assert irs(codes, factors) != irs(codes, factors, bins=None)
@@ -295,7 +305,7 @@ def test_dci_ignores_order_scale_and_names():
     expected = dci(*split(codes, factors))
     other = dci(*split(codes[:, [2, 0, 1]] * [3, 5e3, 7e-3], names[factors][:, ::-1]))
     for name in ("disentanglement", "completeness", "informativeness_train", "informativeness_test"):
-        assert other[name] == pytest.approx(expected[name], abs=0.01)
+        assert other[name] == pytest.approx(expected[name], abs=0.021)  # of equally good codes a lot takes one
     np.testing.assert_allclose(other["importance"], expected["importance"][[2, 0, 1]][:, ::-1], atol=0.01)
 
 

@@ -35,8 +35,8 @@ def models(n=150, d=3, count=4, seed=0):
 def test_is_the_median_over_partners(method):
     codes = models()
     expected = [
-        np.median([pair_score(similarity(first, second, method)) for j, second in enumerate(codes) if j != i])
-        for i, first in enumerate(codes)
+        np.median([pair_score(similarity(partner, own, method)) for j, partner in enumerate(codes) if j != i])
+        for i, own in enumerate(codes)  # the reference takes the median of a column: the partners predict
     ]
     scores = udr(codes, method=method)
     np.testing.assert_allclose(scores, expected, atol=1e-9)
