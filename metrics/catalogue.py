@@ -56,6 +56,27 @@ def _irs(draws: Draws) -> dict[str, float]:
     return {"irs": functional.irs(*draws.train)}
 
 
+@register("aggregation")
+def _aggregation(draws: Draws) -> dict[str, float]:
+    """Every aggregation of every factor-code matrix, and the thresholds at which factors get codes and merge.
+
+    The score itself is what the chapter advises: DCI of boosted trees and of mutual information, their mean.
+    """
+    scores: dict[str, float] = {}
+    names = ("importance", "information", "predictability")
+    for name, matrix in zip(names, draws.matrices.values(), strict=True):
+        for kind, aggregate in functional.AGGREGATIONS.items():
+            scores[f"aggregation_{name}_{kind}"] = aggregate(matrix)
+        largest = matrix.values.max()
+        if largest > 0:
+            edges = np.sort(matrix.values.max(0))[::-1] / largest
+            merges = 1 - functional.merge_factors(matrix.values)[:, 2] / largest
+            for kind, thresholds in (("edge", edges), ("merge", merges)):
+                scores |= {f"aggregation_{name}_{kind}_{i}": float(t) for i, t in enumerate(thresholds, 1)}
+    advised = [scores[f"aggregation_{name}_dci_disentanglement"] for name in names[:2]]
+    return {"aggregation": float(np.mean(advised)), **scores}
+
+
 # Interventional
 
 
