@@ -2,13 +2,14 @@
 
 from unknot.zoo.base import Model
 from unknot.zoo.dip import DIPVAEI, DIPVAEII
+from unknot.zoo.dspn import DSPNSetPredictor
 from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
 from unknot.zoo.registry import MODELS, list_models, list_networks, register_model, register_network
 from unknot.zoo.schedules import Anneal, WarmupCosine
 from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
-from unknot.zoo.set_prediction import DSPNSetPredictor, SetPredictor, SlotMLPSetPredictor, SlotSetPredictor
+from unknot.zoo.set_prediction import SetPredictor, SlotMLPSetPredictor, SlotSetPredictor
 from unknot.zoo.slots import SlotAttention
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
 from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior

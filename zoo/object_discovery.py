@@ -4,6 +4,7 @@ Beyond the thesis, which leaves this half of the paper to its co-author (Locatel
 Learning with Slot Attention"); networks and settings are the reference's.
 """
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot.zoo.base import Model, first_of
-from unknot.zoo.networks import channels_last, check_image_shape, check_images, glorot
-from unknot.zoo.slots import (
-    ImageTokens,
-    PositionEmbedding,
-    SlotAttention,
-    WarmUpThenDecay,
-    check_schedule,
-    check_strides,
-    positive,
-)
+from unknot.zoo.base import first_of
+from unknot.zoo.likelihoods import at_least_float
+from unknot.zoo.networks import channels_last, check_images, crop, glorot, margins, output_shape
+from unknot.zoo.registry import Network, make_network
+from unknot.zoo.slots import SlotAttention, positive
+from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
 
 
 class Decomposition(NamedTuple):
@@ -39,7 +35,7 @@ class Decomposition(NamedTuple):
     masks: Tensor
 
 
-class SlotAutoEncoder(Model):
+class SlotAutoEncoder(TokenModel):
     """Each slot is decoded on its own into an image and a mask, and their mixture must be the image:
 
         loss = mean of (2 x - 1 - Σ_k softmax_k(m_k) r_k)²
@@ -47,15 +43,17 @@ class SlotAutoEncoder(Model):
     The decoder spreads a slot over a small map, adds a position embedding and applies transposed convolutions.
 
     Args:
-        image_shape: (channels, height, width); sides are multiples of 16 from 32 up.
         num_slots: K; one more than there are objects, for the background.
         num_iterations: T.
         slot_dim: size of a slot.
         channels: of CNN and decoder.
         strides: of the convolutions of the encoder; all 1 in the reference, which makes one token of every pixel.
-        lr: learning rate of Adam.
-        warmup_steps: steps over which it rises from 0.
+        warmup_steps: steps over which the learning rate rises from 0.
         decay_steps: steps in which it halves.
+        decoder: what maps the spread slots ``[N, slot_dim, ceil(H / 16), ceil(W / 16)]`` to an image and a mask
+            ``[N, C + 1, H, W]``: a registered name with arguments, a module, or ``None`` for the reference's.
+        tokens: further arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``lr``, ``encoder`` and
+            ``padding``.
 
     >>> model = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=4, channels=16, strides=(2, 2, 1, 1))
     >>> model.decompose(torch.rand(2, 3, 32, 32)).masks.shape
@@ -67,57 +65,48 @@ class SlotAutoEncoder(Model):
 
     def __init__(
         self,
-        image_shape: tuple[int, int, int] = (3, 128, 128),
         num_slots: int = 7,
         num_iterations: int = 3,
         slot_dim: int = 64,
         channels: int = 64,
         strides: tuple[int, ...] = (1, 1, 1, 1),
-        lr: float = 4e-4,
         warmup_steps: int = 10_000,
         decay_steps: int = 100_000,
+        decoder: Network = None,
+        **tokens: Any,
     ) -> None:
-        super().__init__(lr)
-        positive(num_slots=num_slots, num_iterations=num_iterations, slot_dim=slot_dim, channels=channels)
-        check_schedule(warmup_steps, decay_steps)
-        self.save_hyperparameters()
-        self.image_shape = check_image_shape(image_shape)
-        self.num_slots, self.num_iterations = num_slots, num_iterations
-        self.warmup_steps, self.decay_steps = warmup_steps, decay_steps
-        image_channels, height, width = self.image_shape
-        self.encoder = ImageTokens(image_channels, channels, check_strides(strides, self.image_shape))
-        self.slot_attention = SlotAttention(num_slots, channels, slot_dim, num_iterations)
-        self.small = (height // 16, width // 16)
-        self.position = PositionEmbedding(slot_dim)
-        doubling = [
-            layer
-            for before, after in pairwise([slot_dim, *[channels] * 4])
-            for layer in (
-                nn.ConvTranspose2d(before, after, kernel_size=5, stride=2, padding=2, output_padding=1),
-                nn.ReLU(),
-            )
-        ]
-        self.decoder = nn.Sequential(
-            *doubling,
-            nn.ConvTranspose2d(channels, channels, kernel_size=5, padding=2),
-            nn.ReLU(),
-            nn.ConvTranspose2d(channels, image_channels + 1, kernel_size=3, padding=1),
+        super().__init__(
+            channels=channels, strides=strides, warmup_steps=warmup_steps, decay_steps=decay_steps, **tokens
         )
-        for part in (self.position, self.decoder):
-            part.apply(glorot)
+        positive(num_slots=num_slots, num_iterations=num_iterations, slot_dim=slot_dim)
+        self.num_slots, self.num_iterations = num_slots, num_iterations
+        image_channels, height, width = self.image_shape
+        self.slot_attention = SlotAttention(num_slots, self.encoder.channels, slot_dim, num_iterations)
+        self.small = (math.ceil(height / 16), math.ceil(width / 16))
+        self.position = PositionEmbedding(slot_dim)
+        self.position.apply(glorot)
+        recipe: Any = None
+        if decoder is None:
+            self.decoder: nn.Module = SlotDecoder(slot_dim, channels, self.image_shape, self.hparams["padding"])
+        else:
+            self.decoder, recipe = make_network(decoder, "decoder", "", image_shape=self.image_shape)
+        drawn = output_shape(self.decoder, (slot_dim, *self.small), "decoder", "an image and a mask [N, C + 1, H, W]")
+        if drawn != (image_channels + 1, height, width):
+            raise ValueError(f"The decoder draws {list(drawn)}, expected {[image_channels + 1, height, width]}.")
+        self.keep_recipes({"decoder": recipe})
         channels_last(self)
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
         """Slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
         check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
-        return self.slot_attention(self.encoder(images)[0], num_slots, num_iterations).slots.float()
+        return at_least_float(self.slot_attention(self.encoder(images)[0], num_slots, num_iterations).slots)
 
     represent = encode
 
     def decode(self, slots: Tensor) -> Decomposition:
         """What slots ``[B, K, D]`` draw, each and together."""
-        small = slots.flatten(0, 1)[..., None, None].expand(-1, -1, *self.small)
-        drawn = self.decoder(self.position(small)).float().unflatten(0, slots.shape[:2])
+        small = slots.to(self.dtype).flatten(0, 1)[..., None, None].expand(-1, -1, *self.small)
+        drawn = at_least_float(self.decoder(self.position(small))).unflatten(0, slots.shape[:2])
         parts, masks = (drawn[:, :, :-1] + 1) / 2, drawn[:, :, -1].softmax(1)
         return Decomposition((masks[:, :, None] * parts).sum(1), parts, masks)
 
@@ -138,7 +127,8 @@ class SlotAutoEncoder(Model):
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """The squared error of a batch whose first entry are images, in the reference's range [-1, 1]."""
         images = first_of(batch)
-        return {"loss": 4 * F.mse_loss(self.decompose(images).reconstruction, images.float())}
+        drawn = self.decompose(images).reconstruction
+        return {"loss": 4 * F.mse_loss(drawn, images.to(drawn))}
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
         """The part of each slot."""
@@ -151,6 +141,30 @@ class SlotAutoEncoder(Model):
         """Slots of a batch."""
         return self(first_of(batch))
 
-    def own_schedule(self, optimizer: torch.optim.Optimizer) -> WarmUpThenDecay:
-        """The reference's warm-up and decay."""
-        return WarmUpThenDecay(optimizer, self.warmup_steps, self.decay_steps)
+
+class SlotDecoder(nn.Sequential):
+    """The reference's spatial broadcast decoder: four transposed convolutions that double a map, and two that do not.
+
+    Args:
+        slot_dim: channels of the map.
+        channels: of the layers.
+        image_shape: (channels, height, width); other sides than multiples of 16 are cut from the next one.
+        padding: ``"symmetric"`` or ``"tensorflow"``, as for the encoder.
+    """
+
+    def __init__(
+        self, slot_dim: int, channels: int, image_shape: tuple[int, int, int], padding: str = "symmetric"
+    ) -> None:
+        self.padding = margins((image_shape[1], image_shape[2]), 16)
+        widths = pairwise([slot_dim, *[channels] * 4])
+        super().__init__(
+            *(layer for before, after in widths for layer in (doubling(before, after, padding), nn.ReLU())),
+            nn.ConvTranspose2d(channels, channels, kernel_size=5, padding=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(channels, image_shape[0] + 1, kernel_size=3, padding=1),
+        )
+        self.apply(glorot)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """An image and a mask."""
+        return crop(super().forward(maps), self.padding)

@@ -5,8 +5,6 @@ Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". Wh
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -166,89 +164,6 @@ class SlotAttention(nn.Module):
                     f"Given slots must have shape [{len(inputs)}, {'K' if num_slots is None else num_slots}, "
                     f"{self.slot_dim}], got {list(slots.shape)}."
                 )
-
-
-class PositionEmbedding(nn.Module):
-    """Add a linear function of (row, column, 1 - row, 1 - column), each in [0, 1], to a map ``[B, C, H, W]``."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.project = nn.Linear(4, channels)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """The map with the embedding added."""
-        rows, columns = (torch.linspace(0, 1, side, device=features.device) for side in features.shape[2:])
-        row, column = torch.meshgrid(rows, columns, indexing="ij")
-        grid = torch.stack([row, column, 1 - row, 1 - column], dim=-1)
-        return features + self.project(grid).permute(2, 0, 1)
-
-
-class ImageTokens(nn.Module):
-    """Images ``[B, C, H, W]`` in [0, 1] to tokens ``[B, N, channels]``, one for every place of a map of features.
-
-    Four convolutions 5 × 5 with ReLU, position embedding, LayerNorm and an MLP for each token, as in the reference.
-
-    Args:
-        image_channels: C.
-        channels: of all layers.
-        strides: of the convolutions; their product divides the sides of the map.
-    """
-
-    def __init__(self, image_channels: int, channels: int = 64, strides: Sequence[int] = (1, 2, 2, 1)) -> None:
-        super().__init__()
-        widths = [image_channels] + [channels] * len(strides)
-        self.convolutions = nn.Sequential(
-            *(
-                layer
-                for (before, after), stride in zip(pairwise(widths), strides, strict=True)
-                for layer in (nn.Conv2d(before, after, kernel_size=5, stride=stride, padding=2), nn.ReLU())
-            )
-        )
-        self.position = PositionEmbedding(channels)
-        self.norm = nn.LayerNorm(channels, eps=NORM_EPSILON)
-        self.mlp = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-        self.apply(glorot)
-
-    def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Tokens, row by row, and height and width of the map they are from."""
-        # Channels last makes convolutions a tenth faster on a CPU, and tokens without a copy.
-        images = (2 * images - 1).contiguous(memory_format=torch.channels_last)
-        features = self.position(self.convolutions(images))
-        height, width = features.shape[2:]
-        return self.mlp(self.norm(features.flatten(2).transpose(1, 2))), (height, width)
-
-
-def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:
-    """Factor of the learning rate, min(1, t / warm-up) · 0.5^(t / decay): the reference's schedule.
-
-    >>> [warm_up_then_decay(t, 1000, 50_000) for t in (0, 500, 50_000)]
-    [0.0, 0.49654624771851796, 0.5]
-    """
-    return min(1.0, step / warmup_steps if warmup_steps else 1.0) * 0.5 ** (step / decay_steps)
-
-
-class WarmUpThenDecay(torch.optim.lr_scheduler.LambdaLR):
-    """The schedule :func:`warm_up_then_decay` for an optimiser."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, warmup_steps: int, decay_steps: int) -> None:
-        super().__init__(optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps))
-
-
-def check_schedule(warmup_steps: int, decay_steps: int) -> None:
-    """Refuse a schedule that is none."""
-    positive(decay_steps=decay_steps)
-    if not isinstance(warmup_steps, int) or warmup_steps < 0:
-        raise ValueError(f"warmup_steps must be a whole number that is not negative, got {warmup_steps!r}.")
-
-
-def check_strides(strides: Sequence[int], image_shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """Strides as a tuple, of which each is positive and all together leave a map of at least one token."""
-    strides = tuple(strides)
-    if not strides or any(not isinstance(stride, int) or stride < 1 for stride in strides):
-        raise ValueError(f"strides must be positive whole numbers, one for each convolution, got {strides!r}.")
-    if math.prod(strides) > min(image_shape[1:]):
-        raise ValueError(f"strides {strides} are too much for images of {image_shape[1]} x {image_shape[2]}.")
-    return strides
 
 
 def positive(**numbers: int) -> None:

@@ -84,7 +84,7 @@ for name, model_class in MODELS.items():
         accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, val_check_interval=2, check_val_every_n_epoch=None,
     )
-    model = model_class() if issubclass(model_class, VAE) else model_class((3, 32, 32), **SLOTS[name])
+    model = model_class() if issubclass(model_class, VAE) else model_class(image_shape=(3, 32, 32), **SLOTS[name])
     before = {key: value.clone() for key, value in model.state_dict().items()}
     trainer.fit(model, datamodule=data)
     changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]

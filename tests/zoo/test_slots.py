@@ -2,14 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from unknot.zoo import SlotAttention
-from unknot.zoo.slots import ImageTokens, PositionEmbedding, warm_up_then_decay
+from unknot.zoo import SlotAttention, SlotAutoEncoder, SlotSetPredictor, register_network
+from unknot.zoo.tokens import ImageTokens, PositionEmbedding, SameConv2d, SameConvTranspose2d, warm_up_then_decay
 
 
 def module(num_slots=4, input_dim=12, slot_dim=8, seed=0, **options):
@@ -202,7 +203,7 @@ def test_position_embedding_is_the_grid_of_the_reference():
 
 def test_tokens_are_the_places_of_the_map_row_by_row():
     torch.manual_seed(0)
-    encoder = ImageTokens(3, channels=8, strides=(1, 2, 2, 1))
+    encoder = ImageTokens((3, 32, 32), channels=8, strides=(1, 2, 2, 1))
     images = torch.rand(2, 3, 32, 48)
     tokens, places = encoder(images)
     assert places == (8, 12)
@@ -216,7 +217,7 @@ def test_tokens_are_the_places_of_the_map_row_by_row():
 
 
 def test_images_go_from_minus_one_to_one():
-    encoder = ImageTokens(1, channels=4, strides=(1,))
+    encoder = ImageTokens((1, 32, 32), channels=4, strides=(1,))
     seen = []
     encoder.convolutions.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     encoder(torch.tensor([0.0, 0.5, 1.0]).reshape(1, 1, 1, 3))
@@ -239,3 +240,61 @@ def test_under_autocast():
     assert m.mu.grad.isfinite().all()
     torch.testing.assert_close(found.attention.float().sum(1), torch.ones(3, 20), rtol=0, atol=0.02)
     assert isinstance(m, nn.Module)
+
+
+# Networks of one's own, and the reference's padding
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [8, 9])
+def test_padding_of_the_reference(stride, side):
+    """TensorFlow's SAME: the output at place i sees the inputs from stride * i minus the smaller half of the margin."""
+    layer = SameConv2d(1, 1, kernel_size=5, stride=stride, bias=False)
+    image = torch.rand(1, 1, side, side, dtype=torch.float64)
+    layer.double()
+    found = layer(image)[0, 0]
+    places = math.ceil(side / stride)
+    assert found.shape == (places, places)
+    total = max(0, (places - 1) * stride + 5 - side)
+    padded = np.pad(image[0, 0].numpy(), (total // 2, total - total // 2))
+    kernel = layer.weight[0, 0].detach().numpy()
+    expected = [
+        [(padded[i * stride : i * stride + 5, j * stride : j * stride + 5] * kernel).sum() for j in range(places)]
+        for i in range(places)
+    ]
+    np.testing.assert_allclose(found.detach().numpy(), expected)
+
+
+def test_the_transposed_convolution_is_the_transpose_of_the_convolution():
+    up = SameConvTranspose2d(2, 3).double()
+    down = SameConv2d(3, 2, kernel_size=5, stride=2, bias=False).double()
+    with torch.no_grad():
+        down.weight.copy_(up.weight)
+        up.bias.zero_()
+    small, large = torch.rand(1, 2, 4, 4).double(), torch.rand(1, 3, 8, 8).double()
+    torch.testing.assert_close((up(small) * large).sum(), (small * down(large)).sum())
+
+
+def test_a_backbone_of_ones_own_gives_the_tokens(tmp_path):
+    @register_network
+    def small_backbone(image_shape, width=12):
+        return torch.nn.Conv2d(image_shape[0], width, kernel_size=4, stride=4)
+
+    model = SlotSetPredictor(image_shape=(3, 32, 32), num_slots=4, encoder={"name": "small_backbone", "width": 6})
+    images = torch.rand(2, 3, 32, 32)
+    assert model.predict_sets(images).attention.shape == (2, 4, 8, 8)
+    loaded = SlotSetPredictor.from_pretrained(model.save_pretrained(tmp_path))
+    torch.manual_seed(0)
+    expected = model(images)
+    torch.manual_seed(0)
+    assert torch.equal(loaded(images), expected)
+    with pytest.raises(ValueError, match="needs a map of features"):
+        SlotSetPredictor(image_shape=(3, 32, 32), encoder="MLPEncoder")
+
+
+@pytest.mark.parametrize("padding", ["symmetric", "tensorflow"])
+def test_images_of_any_size(padding):
+    model = SlotAutoEncoder(
+        image_shape=(3, 28, 35), num_slots=2, channels=4, strides=(2, 2), slot_dim=4, padding=padding
+    )
+    assert model.losses(torch.rand(2, 3, 28, 35))["loss"].isfinite()

@@ -17,20 +17,29 @@ from unknot.datamodules.sets import SetDataModule
 from unknot.hub import load
 from unknot.metrics import SetScores
 from unknot.zoo import MODELS, DSPNSetPredictor, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
+from unknot.zoo.dspn import SetEncoder, rank_weights
 from unknot.zoo.pictures import Pictures
 from unknot.zoo.pretrained import arguments_of
 from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
-from unknot.zoo.set_prediction import SetEncoder, huber, match_sets, rank_weights, set_loss
+from unknot.zoo.set_prediction import huber, match_sets, set_loss
 
 SHAPE = (3, 32, 32)
 # No value is a default.
 COMMON = {"image_shape": SHAPE, "channels": 8, "strides": (2, 2), "lr": 1e-3, "warmup_steps": 2, "decay_steps": 500}
+COMMON["padding"] = "tensorflow"
 ARGUMENTS = {
     "SlotSetPredictor": {
         **{"num_slots": 5, "num_iterations": 2, "slot_dim": 12},
         **{"loss_at_every_iteration": True, "coordinate_scale": 3.0},
     },
-    "SlotMLPSetPredictor": {"num_slots": 5, "slot_dim": 12, "pooled": 4, "hidden_dim": 16, "coordinate_scale": 3.0},
+    "SlotMLPSetPredictor": {
+        "num_slots": 5,
+        "slot_dim": 12,
+        "pooled": 4,
+        "hidden_dim": 16,
+        "coordinate_scale": 3.0,
+        "loss_at_every_iteration": True,
+    },
     "DSPNSetPredictor": {
         **{"num_slots": 5, "num_iterations": 2, "inner_lr": 20.0, "hidden_dim": 16, "representation_weight": 0.2},
         **{"loss_at_every_iteration": True, "coordinate_scale": 3.0},
@@ -201,13 +210,14 @@ def test_saved_and_loaded(name, tmp_path):
     default = dict(MODELS[name]().hparams)
     arguments = {**COMMON, **ARGUMENTS[name]}
     assert not {key for key, value in arguments.items() if default[key] == value}
-    assert arguments.keys() == set(arguments_of(MODELS[name]))
+    assert arguments.keys() == set(arguments_of(MODELS[name])) - {"encoder", "decoder"}
+    networks = dict.fromkeys({"encoder", "decoder"} & set(arguments_of(MODELS[name])))
     folder = model.save_pretrained(tmp_path)
     saved = json.loads((folder / "config.json").read_text())["arguments"]
-    assert saved == {**arguments, "image_shape": [3, 32, 32], "strides": [2, 2]}
+    assert saved == {**arguments, **networks, "image_shape": [3, 32, 32], "strides": [2, 2]}
     for loaded in (MODELS[name].from_pretrained(folder), load(folder)):
         assert type(loaded) is MODELS[name]
-        assert dict(loaded.hparams) == dict(model.hparams) == arguments
+        assert dict(loaded.hparams) == dict(model.hparams) == arguments | networks
         terms, outputs = [], []
         for one in (model, loaded):
             torch.manual_seed(1)
