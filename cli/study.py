@@ -140,7 +140,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from unknot.studies.folders import read_plan
-    from unknot.studies.running import clear_errors, prepare, run
+    from unknot.studies.running import INTERRUPTED, clear_errors, prepare, run
     from unknot.studies.study import Study
 
     executor = _executor(arguments)
@@ -165,7 +165,8 @@ def _run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, before)
     if not summary.stopped:
         print(f"The table: unknot study table {folder}", file=sys.stderr)
-    return 2 if summary.stopped else 1 if summary.failed else 0
+    interrupted = 130 if summary.stopped == INTERRUPTED else 1  # as of any program that Ctrl-C ended
+    return interrupted if summary.stopped else int(bool(summary.failed))
 
 
 def _interrupt(*_: Any) -> None:

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -68,7 +69,7 @@ def _perform(study: Path, job: Job, order: dict[str, Any]) -> Outcome:
     except Timeout:
         return Outcome(job.name, "busy", "another process has it")
     except OSError as error:
-        return _of_the_disk(job, error)
+        return Outcome(job.name, "full" if _is_full(error, study) else "failed", " ".join(str(error).split()))
 
 
 def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -> Outcome:
@@ -96,12 +97,9 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
         except Stopped:
             return Outcome(job.name, "stopped")
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return _of_the_disk(job, error)
-            try:
-                return Outcome(job.name, "failed", files.fail(error)["error"])
-            except OSError as full:
-                return _of_the_disk(job, full)
+            if _is_full(error, files.path):
+                return Outcome(job.name, "full", " ".join(str(error).split()))
+            return Outcome(job.name, "failed", files.fail(error)["error"])
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for file in (files.error, files.last_error):
@@ -115,9 +113,11 @@ def _protocol(document: dict[str, Any]) -> Protocol:
     return Protocol(**document | {"metrics": tuple(document["metrics"]), "labels": labels})
 
 
-def _of_the_disk(job: Job, error: OSError) -> Outcome:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return Outcome(job.name, "full" if full else "failed", " ".join(str(error).split()))
+def _is_full(error: Exception, folder: Path) -> bool:
+    """Whether an error comes of a full disk; torch and safetensors raise errors of their own for it."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "No space left" in str(error) or shutil.disk_usage(folder).free < 1 << 20
 
 
 @contextmanager

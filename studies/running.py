@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from unknot.studies.executors import Executor, Local
 from unknot.studies.folders import JobFolder, Plan, read_json, read_plan, write_plan
 from unknot.studies.study import Job, Study
 from unknot.studies.worker import Outcome
 
 Say = Callable[[str], None]
+INTERRUPTED = "it was interrupted"
 
 
 @dataclass
@@ -49,6 +52,11 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
             summary.failed[job.name] = (read_json(JobFolder(folder, job.name).error) or {}).get("error", "")
     display = Display(folder, plan, mine, summary, executor.parallel, say)
     display.begin(todo)
+    lock = FileLock(folder / "runner.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        say("Another runner is at work in this folder: the two share its jobs, and none is done twice.")
     outcomes = executor.run(folder, plan, todo)
     jobs = {job.name: job for job in mine}
     summary.left = len(todo)
@@ -67,9 +75,10 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
             summary.left -= 1
             display.ended(jobs[outcome.job], outcome)
     except KeyboardInterrupt:
-        summary.stopped = "it was interrupted"
+        summary.stopped = INTERRUPTED
     finally:
         outcomes.close()  # type: ignore[attr-defined]  # all executors are generators
+        lock.release()
         display.end()
     return summary
 

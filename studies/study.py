@@ -87,10 +87,10 @@ class Study:
         return read_protocols(self.content.get("scores", DEFAULT_SCORES))
 
     def jobs(self) -> list[Job]:
-        """All jobs, seed by seed: when half of them are done, the first seeds of all settings are."""
+        """All jobs, seed by seed and label draw by label draw, so that a half-done study is of use already."""
         check_metrics(self.protocols)
         rows = [row for sweep in self.content["sweeps"] for row in self._expand(sweep)]
-        rows.sort(key=lambda row: row[0])  # stable: within a seed the order of the file stays
+        rows.sort(key=lambda row: row[0])  # stable: within a seed and a draw the order of the file stays
         jobs: dict[str, Job] = {}
         for _, settings, config in rows:
             job = Job(name_of(config), settings, config)
@@ -102,7 +102,7 @@ class Study:
             jobs[job.name] = job
         return list(jobs.values())
 
-    def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+    def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[tuple[int, Any], dict[str, Any], dict[str, Any]]]:
         """Place of the seed, settings and configuration of every job of a sweep."""
         from unknot.studies.datasets import describe
 
@@ -131,7 +131,7 @@ class Study:
                     settings = {"dataset": label, "method": method, "config": sweep["config"], "seed": seed, **chosen}
                     if swept:
                         settings["strength"] = chosen[swept]
-                    yield place, settings, config
+                    yield (place, chosen.get("data.label_seed", 0)), settings, config
 
     def _check_options(self, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
         """Refuse options that the classes of a configuration do not take."""

@@ -180,7 +180,7 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, tiny: Tiny, wr
         time.sleep(0.05)
     runner.send_signal(signal.SIGINT)
     _, told = runner.communicate(timeout=60)
-    assert runner.returncode == 2
+    assert runner.returncode == 130
     assert "Stopped: it was interrupted. Nothing is lost; go on with: unknot study run long" in told
     assert "Traceback" not in told
     assert len(list((toys / "long").glob("jobs/*/*/last.ckpt"))) == 1

@@ -1,0 +1,171 @@
+"""What a study costs besides its trainings: to expand, to look at, for each job; and what threads bring.
+
+python benchmarks/studies.py paper             # expand, status and table of the 12,600 jobs of the thesis
+python benchmarks/studies.py overhead 1000     # jobs of one step by executor: seconds for each
+python benchmarks/studies.py threads           # two jobs of one thread against one job of two
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+UNKNOT = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())"]
+
+
+def paper() -> None:
+    """Expand, status and table of the unsupervised study on its seven data sets, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as here:
+        code = """
+from unknot.studies import Study
+from unknot.studies.running import prepare
+from pathlib import Path
+import time
+study = Study.from_file("unsupervised")
+study.content["datasets"].remove("mpi3d_real")
+start = time.process_time()
+jobs = study.jobs()
+print(f"expand {len(jobs):,} jobs: {time.process_time() - start:.1f} s")
+prepare(study, Path("paper"))
+"""
+        _measured("expand and write the plan", [sys.executable, "-c", code], here)
+        _fill(Path(here, "paper"))
+        size = sum(file.stat().st_size for file in Path(here, "paper").rglob("*") if file.is_file())
+        print(f"plan and scores: {size / 1e6:.0f} MB without models")
+        _measured("status", [*UNKNOT, "study", "status", "paper"], here)
+        _measured("table", [*UNKNOT, "study", "table", "paper"], here)
+
+
+def _fill(folder: Path) -> None:
+    """Files as finished jobs leave them; the models are empty, as nobody looks into them here."""
+    from unknot.studies.folders import JobFolder, read_plan, write_json
+
+    plan = read_plan(folder)
+    names = [f"score_{number}" for number in range(40)]
+    for place, job in enumerate(plan.jobs):
+        files = JobFolder(folder, job.name)
+        scores = {name: place / 12_600 + number for number, name in enumerate(names)}
+        entries = [
+            {"draws": p.draws, "metrics": list(p.metrics), "scores": scores | {"std": {}, "details": {"a": scores}}}
+            for p in plan.protocols
+        ]
+        files.model.mkdir(parents=True)
+        for file in ("config.json", "model.safetensors"):
+            (files.model / file).touch()
+        write_json(files.scores, {"validation": {"val/loss": 0.0}, "entries": entries})
+
+
+def _measured(what: str, command: list[str], cwd: str) -> None:
+    """Run a command; print its processor time and its largest memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shown = subprocess.run(
+        [sys.executable, "-c", PEAK, json.dumps(command)], cwd=cwd, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"{what}: {seconds:.1f} s of a core, {int(shown[-1]) / 1024:.0f} MB; {'; '.join(shown[:-1])[:200]}")
+
+
+PEAK = """
+import json, resource, subprocess, sys
+subprocess.run(json.loads(sys.argv[1]), check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def overhead(count: int) -> None:
+    """Jobs of one step: what each costs by executor, in wall time and in processor time of everything."""
+    with tempfile.TemporaryDirectory() as here:
+        study: dict[str, Any] = {
+            "datasets": ["dsprites"],
+            "image_size": 32,
+            "seeds": count,
+            "training": {"trainer.max_steps": 1, "data.batch_size": 1, "data.num_val_batches": 1},
+            "sweeps": [{"config": "beta_vae_dsprites", "options": {"model.beta": [1]}}],
+            "scores": [{"metrics": ["mig"], "num_train": 10, "num_test": 10}],
+        }
+        Path(here, "ones.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+        executors = {"local": [], "shard": ["--shard", "1/1"], "ray": ["--ray"]}
+        for name, options in executors.items():
+            few, many = (_run_ones(here, f"{name}-{n}", options, n, study) for n in (2, count))
+            wall, core = ((after - before) / (count - 2) for before, after in zip(few, many, strict=True))
+            print(f"{name}: {wall:.3f} s for each of {count} jobs, {core:.3f} s of a core", flush=True)
+
+
+def _run_ones(here: str, folder: str, options: list[str], count: int, study: dict[str, Any]) -> tuple[float, float]:
+    Path(here, f"{count}.yaml").write_text(yaml.safe_dump(study | {"seeds": count}), encoding="utf-8")
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [*UNKNOT, "study", "run", f"{count}.yaml", "--folder", folder, *options]
+    environment = os.environ | {"RAY_worker_niceness": "0"}
+    subprocess.run(command, cwd=here, check=True, stderr=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    core = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - start, core
+
+
+def threads(steps: int = 150, rounds: int = 3) -> None:
+    """Steps a second of all jobs together, the two ways in turn."""
+    code = f"""
+import os, time, torch
+from unknot.datamodules import DSprites, FactorDataModule, Resized
+from unknot.zoo import BetaVAE
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+data = iter(FactorDataModule(Resized(DSprites(), 32), seed=0).train_dataloader())
+model = BetaVAE(image_shape=(1, 32, 32))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+def step():
+    optimizer.zero_grad()
+    model.losses(next(data))["loss"].backward()
+    optimizer.step()
+for _ in range(5): step()
+print("ready", flush=True)
+input()
+start = time.perf_counter()
+for _ in range({steps}): step()
+print({steps} / (time.perf_counter() - start))
+"""
+    ways = {"two jobs of one thread": (2, 1), "one job of two threads": (1, 2), "the same, spinning": (1, 2)}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (jobs, each) in ways.items():
+            policy = "ACTIVE" if "spinning" in name else "PASSIVE"
+            environment = os.environ | {"OMP_NUM_THREADS": str(each), "OMP_WAIT_POLICY": policy}
+            processes = [
+                subprocess.Popen(
+                    [sys.executable, "-c", code],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                )
+                for _ in range(jobs)
+            ]
+            for process in processes:
+                assert process.stdout is not None
+                process.stdout.readline()
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            rates[name].append(sum(float(process.communicate()[0]) for process in processes))
+    for name, found in rates.items():
+        print(f"{name}: {sorted(found)[len(found) // 2]:.1f} steps/s ({', '.join(f'{rate:.1f}' for rate in found)})")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["overhead", count]:
+            overhead(int(count))
+        case ["threads"]:
+            threads()
+        case ["paper"] | []:
+            paper()
+        case _:
+            raise SystemExit(__doc__)
