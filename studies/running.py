@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from unknot.studies.executors import Executor, Local
-from unknot.studies.folders import JobFolder, Plan, read_json, read_plan, write_plan
+from unknot.studies.folders import ALIVE, JobFolder, Plan, read_json, read_plan, write_plan
 from unknot.studies.study import Job, Study
 from unknot.studies.worker import Outcome
 
@@ -179,7 +179,11 @@ class Display:
         running, rate, share, seen = 0, 0.0, 0.0, {}
         for name in list(self.todo):
             files = JobFolder(self.folder, name)
-            progress = read_json(files.progress) if files.progress.is_file() else None
+            try:
+                old = time.time() - files.progress.stat().st_mtime > ALIVE
+            except FileNotFoundError:
+                continue
+            progress = None if old else read_json(files.progress)
             if progress is None:
                 continue
             running += 1
