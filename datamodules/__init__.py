@@ -12,6 +12,7 @@ from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.images import ImageDataModule
 from unknot.datamodules.labels import LabelledDataModule
+from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.mpi3d import MPI3D
 from unknot.datamodules.pairs import FramePairDataModule, PairDataModule
 from unknot.datamodules.rooms3d import Rooms3D
@@ -58,6 +59,8 @@ __all__ = [
     "GroundTruthDataset",
     "ImageDataModule",
     "LabelledDataModule",
+    "Matrices",
+    "MatrixDataModule",
     "NoisyDSprites",
     "PairDataModule",
     "Resized",
@@ -72,5 +75,6 @@ __all__ = [
     "StreamDataModule",
     "draw_masks",
     "draw_scenes",
+    "sample_matrices",
     "sample_scenes",
 ]

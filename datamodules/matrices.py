@@ -1,0 +1,299 @@
+"""Matrices of abstract visual reasoning, drawn in factor space, and solvers that need no learning.
+
+Chapter "Weakly-Supervised Disentanglement", section "Abstract visual reasoning", after van Steenkiste et al. (2019). A
+matrix has 3 x 3 panels, each a row of factor values; the last one is missing, and one of six answers completes it. An
+*active* factor is constant along each row: this is the only rule. All other factors vary, and in the first two rows
+never look like a rule. So a factor is active exactly if it is constant in both of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.stream import StreamDataModule
+
+Rules = Literal[1, 2, 3, "mixed"]
+Alternatives = Literal["easy", "hard", "debiased"]
+ANSWERS = 6
+SMALL_GRID = 64
+"""Up to so many combinations distinct ones are found by sorting, above by drawing again."""
+
+
+class Matrices(NamedTuple):
+    """N matrices as factor values."""
+
+    context: Tensor
+    """The eight panels that are shown, row by row ``[N, 8, F]``."""
+    answers: Tensor
+    """``[N, 6, F]``."""
+    position: Tensor
+    """Which answer is right ``[N]``."""
+    active: Tensor
+    """Which factors have a rule ``[N, F]``; not to be shown to a solver."""
+
+
+def sample_matrices(
+    sizes: Sequence[int],
+    n: int,
+    generator: torch.Generator | None = None,
+    rules: Rules = "mixed",
+    alternatives: Alternatives = "easy",
+) -> Matrices:
+    """Draw n matrices at once.
+
+    Args:
+        sizes: number of values of each factor, at least three.
+        n: how many.
+        generator: of all randomness.
+        rules: number of active factors; ``"mixed"`` draws 1, 2 or 3 for each matrix.
+        alternatives: ``"easy"`` ones are uniform over all panels that break a rule. ``"hard"`` ones have exactly one
+            active factor wrong; whoever compares answers can then tell the right one, as it is closest to all others.
+            (The reference means to offer these, but never passes the choice on: its hard matrices are easy.) With
+            "debiased" all six answers differ from each other in the active factors, and any could have been the right
+            one: without the context no solver does better than 1/6. Rules are then drawn among sets of factors with at
+            least six combinations.
+
+    >>> matrices = sample_matrices((5, 6, 3, 3, 4, 4), 100, torch.Generator().manual_seed(0))
+    >>> matrices.context.shape, matrices.answers.shape
+    (torch.Size([100, 8, 6]), torch.Size([100, 6, 6]))
+    >>> bool((solve_rules(matrices) == matrices.position).all())
+    True
+    """
+    check_sizes(sizes)
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}.")
+    if rules not in (1, 2, 3, "mixed"):
+        raise ValueError(f"rules must be 1, 2, 3 or 'mixed', got {rules!r}.")
+    if alternatives not in ("easy", "hard", "debiased"):
+        raise ValueError(f"alternatives must be 'easy', 'hard' or 'debiased', got {alternatives!r}.")
+    most = 3 if rules == "mixed" else rules
+    if len(sizes) < most:
+        raise ValueError(f"{most} rules need as many factors, got {len(sizes)}.")
+    size = torch.tensor(sizes)
+    active = _active(size, n, rules, ANSWERS if alternatives == "debiased" else 1, generator)
+    panels = _panels(size, active, generator)
+    solution = panels[:, 2, 2]
+    draw = {"easy": _easy, "hard": _hard, "debiased": _debiased}[alternatives]
+    wrong = draw(size, active, solution, generator)
+    position = torch.randint(ANSWERS, (n,), generator=generator)
+    slots = torch.arange(ANSWERS)
+    # the alternatives keep their order around the right one
+    source = slots - (slots > position[:, None]).long()
+    answers = wrong.gather(1, source.clamp(max=ANSWERS - 2)[:, :, None].expand(-1, -1, len(sizes)))
+    answers[torch.arange(n), position] = solution
+    return Matrices(panels.flatten(1, 2)[:, :8], answers, position, active)
+
+
+def check_sizes(sizes: Sequence[int]) -> None:
+    """Refuse factors that cannot vary as a matrix needs."""
+    few = [index for index, size in enumerate(sizes) if size < 3]
+    if few or not len(sizes):
+        raise ValueError(
+            f"Every factor of a matrix needs at least three values, got sizes {tuple(sizes)}: factor "
+            f"{few[0] if few else 0} has too few. Choose another data set, or leave the factor out of it."
+        )
+
+
+def _uniform(size: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Values ``[*shape, F]``, each uniform over its factor's."""
+    draw = torch.rand(*shape, len(size), generator=generator, dtype=torch.float64)
+    return (draw * size).long()
+
+
+def _active(size: Tensor, n: int, rules: Rules, combinations: int, generator: torch.Generator | None) -> Tensor:
+    count = torch.randint(1, 4, (n,), generator=generator) if rules == "mixed" else torch.full((n,), rules)
+    active = torch.zeros(n, len(size), dtype=torch.bool)
+    again = torch.ones(n, dtype=torch.bool)
+    for _ in range(1000):
+        order = torch.rand(int(again.sum()), len(size), generator=generator).argsort(1).argsort(1)
+        active[again] = order < count[again, None]
+        again = torch.where(active, size, 1).prod(1) < combinations
+        if not again.any():
+            return active
+    raise ValueError(
+        f"Factors of sizes {tuple(size.tolist())} have no {int(count[again][0])} with {combinations} combinations, "
+        "which debiased answers need: more rules, or other alternatives."
+    )
+
+
+def _panels(size: Tensor, active: Tensor, generator: torch.Generator | None) -> Tensor:
+    """All nine panels ``[N, 3, 3, F]``."""
+    n = len(active)
+    rows = _uniform(size, (n, 3, 1), generator).expand(-1, -1, 3, -1)
+    panels = _uniform(size, (n, 3, 3), generator)
+    wrong = looks_like_a_rule(panels)
+    while wrong.any():
+        fresh = _uniform(size, (n, 3, 3), generator)
+        panels = torch.where(wrong[:, None, None, :], fresh, panels)
+        wrong &= looks_like_a_rule(panels)
+    return torch.where(active[:, None, None, :], rows, panels)
+
+
+def looks_like_a_rule(panels: Tensor) -> Tensor:
+    """Whether the first two rows of a factor are both constant or both all different ``[N, F]``; drawn again if so."""
+    first, second, third = panels[:, :2].unbind(2)  # each [N, 2, F], by column
+    constant = (first == second) & (second == third)
+    distinct = (first != second) & (second != third) & (first != third)
+    return constant.all(1) | distinct.all(1)
+
+
+def _easy(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Generator | None) -> Tensor:
+    wrong = _uniform(size, (len(solution), ANSWERS - 1), generator)
+    while True:
+        right = ((wrong == solution[:, None]) | ~active[:, None]).all(2)
+        if not right.any():
+            return wrong
+        wrong[right] = _uniform(size, (int(right.sum()),), generator)
+
+
+def _hard(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Generator | None) -> Tensor:
+    # Re-drawing random active factors until a value changes picks them in proportion to the chance that one does.
+    weights = (active * (1 - 1 / size)).double()
+    which = torch.multinomial(weights, ANSWERS - 1, replacement=True, generator=generator)
+    wrong = _uniform(size, (len(solution), ANSWERS - 1), generator)
+    wrong = torch.where(active[:, None], solution[:, None], wrong)
+    changed = which[..., None] == torch.arange(len(size))
+    step = 1 + _uniform(size - 1, (len(solution), ANSWERS - 1), generator)
+    return torch.where(changed, (wrong + step) % size, wrong)
+
+
+def _debiased(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Five panels whose active parts differ from the solution's and from each other's, uniformly."""
+    n = len(solution)
+    own = torch.where(active, size, 1)  # sizes of the active grid
+    stride = torch.cat([own.flip(1).cumprod(1).flip(1)[:, 1:], torch.ones(n, 1, dtype=torch.long)], dim=1)
+    total = own.prod(1)
+    right = (torch.where(active, solution, 0) * stride).sum(1)
+    index = torch.empty(n, ANSWERS - 1, dtype=torch.long)
+    small = total <= SMALL_GRID
+    if small.any():
+        keys = torch.rand(int(small.sum()), SMALL_GRID, generator=generator)
+        keys[torch.arange(SMALL_GRID) >= total[small, None]] = 2  # outside of the grid
+        keys.scatter_(1, right[small, None], 3)
+        index[small] = keys.argsort(1)[:, : ANSWERS - 1]
+    again = ~small
+    while again.any():
+        draw = torch.rand(int(again.sum()), ANSWERS - 1, generator=generator, dtype=torch.float64)
+        index[again] = (draw * total[again, None]).long()
+        ordered = torch.cat([index, right[:, None]], dim=1).sort(1).values
+        again = (ordered[:, 1:] == ordered[:, :-1]).any(1) & ~small
+    values = index[:, :, None] // stride[:, None] % own[:, None]
+    return torch.where(active[:, None], values, _uniform(size, (n, ANSWERS - 1), generator))
+
+
+# Solvers that learn nothing: what an accuracy means is seen beside theirs.
+
+
+def solve_rules(matrices: Matrices) -> Tensor:
+    """The answer that keeps the rules of the first two rows; right in every matrix ``[N]``."""
+    rows = matrices.context[:, :6].unflatten(1, (2, 3))
+    active = (rows == rows[:, :, :1]).all(2).all(1)
+    fits = (matrices.answers == matrices.context[:, 7:8]) | ~active[:, None]
+    return fits.all(2).long().argmax(1)
+
+
+def solve_by_row(matrices: Matrices, only_constant: bool = False, generator: torch.Generator | None = None) -> Tensor:
+    """The answer that agrees most with the two other panels of its row, whatever the rules; ties by lot.
+
+    Args:
+        matrices: to solve.
+        only_constant: count only factors in which these two panels agree.
+        generator: of the lots.
+    """
+    row = matrices.context[:, 6:8]
+    same = (matrices.answers[:, :, None] == row[:, None]).long()
+    if only_constant:
+        same = same * (row[:, 0] == row[:, 1])[:, None, None].long()
+    return _largest(same.sum((2, 3)), generator)
+
+
+def solve_blind(matrices: Matrices, least: bool = False, generator: torch.Generator | None = None) -> Tensor:
+    """The answer most (or ``least``) like the other answers, without looking at the context; ties by lot."""
+    same = (matrices.answers[:, :, None] == matrices.answers[:, None]).sum(3).sum(2)
+    return _largest(-same if least else same, generator)
+
+
+def solve_at_random(matrices: Matrices, generator: torch.Generator | None = None) -> Tensor:
+    """Any answer."""
+    return torch.randint(ANSWERS, matrices.position.shape, generator=generator)
+
+
+def _largest(score: Tensor, generator: torch.Generator | None) -> Tensor:
+    return (score + torch.rand(score.shape, generator=generator) / 2).argmax(1)
+
+
+class MatrixDataModule(StreamDataModule):
+    """An endless stream of new matrices, and a fixed set of them to test on.
+
+    A batch is ``(context, answers, position)``: panels as factor values ``[N, 8, F]`` and ``[N, 6, F]``, as codes
+    ``[N, 8, D]`` from a table that encodes each grid point once, or as images ``[N, 8, C, H, W]``.
+
+    Args:
+        dataset: whose factors, and images, the panels show; a coarse grid, such as ``Coarse(Rooms3D(), ...)``.
+        rules: see :func:`sample_matrices`.
+        alternatives: see :func:`sample_matrices`.
+        panels: ``"factors"`` or ``"images"``.
+        codes: a table ``[len(dataset), D]``, one row for each grid point, shown instead of the panels.
+        batch_size: matrices per batch.
+        num_val_batches: batches of the fixed test set; 100 of 32 in the study.
+        num_workers: processes that prepare batches.
+        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
+
+    >>> from unknot.datamodules import AbstractDSprites, Coarse, MatrixDataModule
+    >>> data = MatrixDataModule(Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4)), seed=0)
+    >>> context, answers, position = next(iter(data.train_dataloader()))
+    >>> context.shape, answers.shape, position.shape
+    (torch.Size([32, 8, 6]), torch.Size([32, 6, 6]), torch.Size([32]))
+    """
+
+    def __init__(
+        self,
+        dataset: GroundTruthDataset,
+        rules: Rules = "mixed",
+        alternatives: Alternatives = "easy",
+        panels: Literal["factors", "images"] = "factors",
+        codes: Tensor | None = None,
+        batch_size: int = 32,
+        num_val_batches: int = 100,
+        num_workers: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(batch_size, num_val_batches, num_workers, seed)
+        space: FactorSpace = dataset.factor_space
+        check_sizes(space.sizes)
+        if panels not in ("factors", "images"):
+            raise ValueError(f"panels must be 'factors' or 'images', got {panels!r}.")
+        if codes is not None:
+            codes = torch.as_tensor(codes)
+            if codes.ndim != 2 or len(codes) != len(dataset):
+                raise ValueError(
+                    f"codes must be [{len(dataset)}, D], one row for each point of the grid, got {list(codes.shape)}."
+                )
+            if not torch.isfinite(codes).all():
+                raise ValueError("codes hold NaN or infinite values: the encoder that made them has diverged.")
+        self.dataset, self.rules, self.alternatives, self.panels, self.codes = (
+            dataset,
+            rules,
+            alternatives,
+            panels,
+            codes,
+        )
+
+    def prepare_data(self) -> None:
+        """Draw, download or convert the data, once per machine."""
+        if self.panels == "images":
+            self.dataset.prepare()
+
+    def draw(self, generator: torch.Generator) -> Any:
+        """One batch of matrices."""
+        sizes = self.dataset.factor_space.sizes
+        matrices = sample_matrices(sizes, self.batch_size, generator, self.rules, self.alternatives)
+        panels = torch.cat([matrices.context, matrices.answers], dim=1)
+        if self.codes is not None:
+            panels = self.codes[self.dataset.factor_space.index(panels.flatten(0, 1))].unflatten(0, panels.shape[:2])
+        elif self.panels == "images":
+            panels = self.dataset.observe(panels.flatten(0, 1), generator).unflatten(0, panels.shape[:2])
+        return panels[:, :8], panels[:, 8:], matrices.position
