@@ -19,6 +19,7 @@ cores for all sides.
 
 import argparse
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ from unknot.solvers.atoms import NuclearBall
 from unknot.solvers.boosting import boost_variational_inference
 from unknot.solvers.clustering import kmeans_sdp
 from unknot.solvers.completion import load_movielens
-from unknot.solvers.experiments import (
+from unknot.solvers.terms import Box
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))  # the experiments that the pages are about
+from solver_experiments import (
     Ratings,
     boosting_curves,
     clustering_accuracy,
@@ -45,8 +49,7 @@ from unknot.solvers.experiments import (
     run_completion,
     slope,
 )
-from unknot.solvers.figures import OPTIMA
-from unknot.solvers.terms import Box
+from solver_figures import OPTIMA
 
 
 def kmeans(data: Path, full: bool) -> None:

@@ -15,30 +15,42 @@ from typing import TYPE_CHECKING, Any
 
 from unknot.solvers import atoms, geometry, objectives, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
+from unknot.solvers.finite_sums import variance_reduced_frank_wolfe
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.homotopy import (
+    Homotopy,
+    augmented_lagrangian_cgm,
     homotopy_cgm,
-    minimise_over_intersection,
-    s3ccm,
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
+from unknot.solvers.intersection import minimise_over_intersection
 from unknot.solvers.objectives import Differentiable, LeastSquares, Logistic, Objective, Quadratic, SquaredDistance
 from unknot.solvers.pursuit import coordinate_descent, matching_pursuit
 from unknot.solvers.result import Result, State, Status, Trace
 from unknot.solvers.stochastic import Sampled, SampledEntries, StochasticObjective
+from unknot.solvers.three_composite import s3ccm
 
 if TYPE_CHECKING:
     from unknot.solvers.boosting import boost_variational_inference
     from unknot.solvers.clustering import SDPKMeans
     from unknot.solvers.completion import MatrixCompletion
+    from unknot.solvers.estimators import (
+        ConstrainedLogisticRegression,
+        NonNegativePursuitRegressor,
+        OrthogonalPursuitRegressor,
+    )
 
 __all__ = [
+    "ConstrainedLogisticRegression",
     "Differentiable",
+    "Homotopy",
     "LeastSquares",
     "Logistic",
     "MatrixCompletion",
+    "NonNegativePursuitRegressor",
     "Objective",
+    "OrthogonalPursuitRegressor",
     "Quadratic",
     "Result",
     "SDPKMeans",
@@ -50,6 +62,7 @@ __all__ = [
     "StochasticObjective",
     "Trace",
     "atoms",
+    "augmented_lagrangian_cgm",
     "boost_variational_inference",
     "coordinate_descent",
     "frank_wolfe",
@@ -63,10 +76,14 @@ __all__ = [
     "stochastic_frank_wolfe",
     "stochastic_homotopy_cgm",
     "terms",
+    "variance_reduced_frank_wolfe",
 ]
 
 _LAZY = {
+    "ConstrainedLogisticRegression": "estimators",
     "MatrixCompletion": "completion",
+    "NonNegativePursuitRegressor": "estimators",
+    "OrthogonalPursuitRegressor": "estimators",
     "SDPKMeans": "clustering",
     "boost_variational_inference": "boosting",
 }

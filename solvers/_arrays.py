@@ -1,8 +1,10 @@
 """NumPy or torch in, the same kind out: the two doors of every solver."""
 
+import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -16,6 +18,8 @@ def is_sparse(value: Any) -> bool:
 
 def as_tensor(value: Any, name: str) -> Tensor:
     """A floating tensor of a dense array, tensor or (nested) list of finite numbers; shares memory where it can."""
+    if is_sparse(value) or hasattr(value, "matvec"):
+        raise ValueError(f"{name} is a {type(value).__name__}: expected a dense array here; call its toarray() first.")
     if isinstance(value, Tensor):
         tensor = value.detach()
     else:
@@ -28,6 +32,8 @@ def as_tensor(value: Any, name: str) -> Tensor:
             raise ValueError(
                 f"{name} cannot be read as numbers ({error}): pass a NumPy array or a torch tensor."
             ) from error
+    if tensor.is_complex():
+        raise ValueError(f"{name} is complex: expected real numbers, so pass its real part or its modulus.")
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.float64)
     if not is_finite(tensor):
@@ -49,3 +55,34 @@ def wants_numpy(*values: Any) -> bool:
 def to_user(tensor: Tensor, numpy: bool) -> Any:
     """A tensor in the caller's kind."""
     return tensor.detach().cpu().numpy() if numpy else tensor
+
+
+def dot(a: Tensor, b: Tensor) -> float:
+    """⟨a, b⟩, summed in double precision."""
+    if a.dtype != torch.float64:
+        a, b = a.double(), b.double()
+    return float(torch.dot(a.reshape(-1), b.reshape(-1)))
+
+
+def norm(x: Tensor) -> float:
+    """‖x‖₂ of an array of any shape."""
+    return float(torch.linalg.vector_norm(x))
+
+
+def csr_tensor(matrix: Any) -> Tensor:
+    """A SciPy matrix as a torch CSR tensor of floating type."""
+    matrix = scipy.sparse.csr_matrix(matrix)
+    if np.iscomplexobj(matrix):
+        raise ValueError("a sparse matrix is complex: expected real numbers, so pass its real part or its modulus.")
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    matrix.sum_duplicates()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data.copy()),
+            size=matrix.shape,
+            check_invariants=False,
+        )

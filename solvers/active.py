@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import to_user
-from unknot.solvers.objectives import Direction
+from unknot.solvers.lines import Direction
 from unknot.solvers.structured import Atom, Stack
 
 
@@ -106,6 +106,13 @@ class ActiveSet:
         """v = argmax_{v ∈ 𝒮} ⟨∇f, v⟩ and its weight."""
         position = int(self.scores(gradient).argmax())
         return self._stack.atoms[position], float(self._weights[position])
+
+    def best(self, gradient: Tensor) -> tuple[Atom, Atom, float, float]:
+        """s = argmin and v = argmax over 𝒮 of ⟨∇f, ·⟩, the weight of v, and ⟨∇f, v - s⟩."""
+        scores = self.scores(gradient)
+        low, high = int(scores.argmin()), int(scores.argmax())
+        atoms = self._stack.atoms
+        return atoms[low], atoms[high], float(self._weights[high]), float(scores[high]) - float(scores[low])
 
     def combine(self, weights: np.ndarray | None = None) -> Tensor:
         """Σ α_i z_i, with the set's weights or others."""

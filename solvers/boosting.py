@@ -8,9 +8,8 @@ family, and the oracle black-box variational inference on the residual of the ta
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from torch import distributions as td
 from torch.nn.functional import softplus
 
 from unknot.solvers.atoms import Simplex
+from unknot.solvers.choices import choose
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.objectives import Differentiable
-from unknot.solvers.problem import choose
 from unknot.solvers.result import Result, Run, State, Trace
 
 LogDensity = Callable[[Tensor], Tensor]
@@ -597,55 +596,3 @@ class PyroTarget:
     def constrained(self, points: Tensor) -> dict[str, Tensor]:
         """The latents in the model's own units."""
         return {name: self._transforms[name].inv(value) for name, value in self._split(points).items()}
-
-
-def plot_mixture(
-    result: VariationalResult, target: Any, path: str | Path, limits: Sequence[float] | None = None
-) -> None:
-    """Draw a mixture over R or R² beside its target, as a PNG.
-
-    Args:
-        result: of :func:`boost_variational_inference`.
-        target: the same log density; an unnormalised one is normalised on the grid that is drawn.
-        path: of the picture.
-        limits: (low, high) of every axis; where the mixture has its mass, if left out.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from unknot._files import replacing
-
-    q = result.x
-    dim = q.event_shape[0]
-    if dim > 2:
-        raise ValueError(f"the mixture is over R^{dim}: a picture shows one or two dimensions.")
-    dtype = next(iter([q.component_distribution.sample().dtype]))
-    log_p, _ = read_target(target, dim, dtype)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        points = q.sample((4000,))
-    low, high = limits if limits is not None else (float(points.quantile(0.001)) - 1, float(points.quantile(0.999)) + 1)
-    axis = torch.linspace(low, high, 400 if dim == 1 else 150, dtype=dtype)
-    grid = axis[:, None] if dim == 1 else torch.cartesian_prod(axis, axis)
-    with torch.no_grad():
-        p, ours = log_p(grid).exp(), q.log_prob(grid).exp()
-    p = p / (p.sum() * (axis[1] - axis[0]) ** dim)
-    figure = Figure(figsize=(6.2, 3.8) if dim == 1 else (8.0, 3.9), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
-    if dim == 1:
-        panel = figure.subplots()
-        panel.fill_between(axis, p, color="#d9d9d9", label="target")
-        panel.plot(axis, ours, color="#1f6fb4", linewidth=1.8, label=f"mixture of {result.components}")
-        panel.set_xlabel("z")
-        panel.set_ylabel("density")
-        panel.legend(frameon=False)
-        panel.spines[["top", "right"]].set_visible(False)
-    else:
-        for panel, density, title in zip(
-            figure.subplots(1, 2), (p, ours), ("target", f"mixture of {result.components}"), strict=True
-        ):
-            panel.contourf(axis, axis, density.reshape(len(axis), len(axis)).t(), levels=12, cmap="Blues")
-            panel.set_title(title, fontsize=10)
-            panel.set_aspect("equal")
-    with replacing(Path(path)) as beside:
-        figure.savefig(beside, format="png")

@@ -20,12 +20,14 @@ from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor
 from unknot.solvers.atoms import PSDTrace
-from unknot.solvers.homotopy import homotopy_cgm, stochastic_homotopy_cgm
+from unknot.solvers.choices import choose
+from unknot.solvers.homotopy import augmented_lagrangian_cgm, homotopy_cgm, stochastic_homotopy_cgm
 from unknot.solvers.objectives import Differentiable
-from unknot.solvers.problem import choose
 from unknot.solvers.result import Result
 from unknot.solvers.stochastic import Iterate, StochasticObjective
 from unknot.solvers.terms import NonNegative, Sums, Term
+
+METHODS = ("augmented", "deterministic", "stochastic")
 
 
 class SampledDistances(StochasticObjective):
@@ -111,15 +113,19 @@ def kmeans_sdp(
     oracle_tol: float = 1e-6,
     **options: Any,
 ) -> Result:
-    """Solve the relaxation of k-means by :func:`homotopy_cgm` or :func:`stochastic_homotopy_cgm`.
+    """Solve the relaxation of k-means by one of three methods.
 
-    ``beta0`` is in the units of the thesis, whose row sums are not divided by their norm √n: the solver gets beta0 / n.
+    "augmented" is :func:`augmented_lagrangian_cgm`, the one to use; "deterministic" is :func:`homotopy_cgm` and
+    "stochastic" :func:`stochastic_homotopy_cgm`, as the thesis has them.
+
+    ``beta0`` of the latter two is in the units of the thesis, whose row sums are not divided by their norm √n: the
+    solver gets beta0 / n. "augmented" takes it as it is, for distances of mean about 1.
     With the code's scaling of the block (``unbiased=False``) β_0 = 10 is about what 1 is here.
 
     Args:
         points: ``[n, d]``, or the distances ``[n, n]`` with ``precomputed``.
         n_clusters: k.
-        method: "stochastic" or "deterministic".
+        method: one of the three above.
         options: of the solver.
 
     >>> import numpy as np
@@ -128,17 +134,20 @@ def kmeans_sdp(
     >>> result.x[0].round(1) + 0.0, result.x[3].round(1) + 0.0
     (array([0.5, 0.5, 0. , 0. ]), array([0. , 0. , 0.5, 0.5]))
     """
-    kind = choose(method, ("stochastic", "deterministic"), "method")
+    kind = choose(method, METHODS, "method")
     sampled = SampledDistances(points, batch_size, precomputed=precomputed, unbiased=unbiased)
     count = sampled.points.shape[0]
     atoms = PSDTrace(float(n_clusters), dim=count, tol=oracle_tol)
-    options["beta0"] = beta0 / count
+    options["beta0"] = beta0 if kind == "augmented" else beta0 / count
     if kind == "stochastic":
         return stochastic_homotopy_cgm(sampled, atoms, kmeans_constraints(), **options)
     distances = sampled.distances()
     linear = Differentiable(
         lambda x: (distances * x).sum(), gradient=lambda x: distances, smoothness=0.0, shape=(count, count)
     )
+    if kind == "augmented":  # one price for X1 = 1 is enough, as X is symmetric
+        terms = [Sums(1.0, axis=1), NonNegative()]
+        return augmented_lagrangian_cgm(linear, atoms, terms, np.zeros((count, count)), **options)
     return homotopy_cgm(linear, atoms, kmeans_constraints(), np.zeros((count, count)), **options)
 
 
@@ -151,10 +160,11 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
 
     Args:
         n_clusters: k.
-        method: "deterministic" (all of D, no larger than X) or "stochastic" (mini-batches of distances).
+        method: "augmented" (all of D, with dual variables), "deterministic" (without) or "stochastic" (mini-batches of
+            distances).
         batch_size: points in a mini-batch.
-        beta0: β_0 in the thesis' units, for distances of mean 1 (they are divided by their mean). A large one lets the
-            objective fall before the constraints are met, which is what rounding wants; :func:`kmeans_sdp` has 1.
+        beta0: β_0 for distances of mean 1 (they are divided by their mean); None for 1, or in the thesis' units of the
+            other two methods 10. A large one lets the objective fall before the constraints are met.
         max_iter: iterations.
         metric: "euclidean" (squared), or "precomputed" for a matrix of distances.
         unbiased: see :class:`SampledDistances`.
@@ -182,9 +192,9 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
         self,
         n_clusters: int = 8,
         *,
-        method: str = "deterministic",
+        method: str = "augmented",
         batch_size: int = 100,
-        beta0: float = 10.0,
+        beta0: float | None = None,
         max_iter: int = 1000,
         metric: str = "euclidean",
         unbiased: bool = True,
@@ -227,7 +237,8 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
             self.objective_ = self.feasibility_ = 0.0
             self.n_iter_, self.result_ = 1, None
         else:
-            options = {} if self.method == "deterministic" else {"seed": seed}
+            options = {"seed": seed} if choose(self.method, METHODS, "method") == "stochastic" else {}
+            usual = 1.0 if self.method == "augmented" else 10.0
             self.result_ = kmeans_sdp(
                 X / mean if metric == "precomputed" else X / math.sqrt(mean),
                 self.n_clusters,
@@ -235,7 +246,7 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
                 batch_size=max(2, self.batch_size),
                 precomputed=metric == "precomputed",
                 unbiased=self.unbiased,
-                beta0=self.beta0,
+                beta0=usual if self.beta0 is None else self.beta0,
                 oracle_tol=self.oracle_tol,
                 max_iterations=self.max_iter,
                 time_limit=self.time_limit,

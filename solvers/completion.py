@@ -16,10 +16,14 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from unknot.solvers import residuals, schedules
 from unknot.solvers._arrays import is_sparse
 from unknot.solvers.atoms import NuclearBall
-from unknot.solvers.homotopy import _solve, stochastic_homotopy_cgm
-from unknot.solvers.result import Result
+from unknot.solvers.atoms.base import positive
+from unknot.solvers.choices import choose
+from unknot.solvers.homotopy import Homotopy
+from unknot.solvers.result import Result, Run
+from unknot.solvers.schedules import Schedule
 from unknot.solvers.stochastic import SampledEntries
 from unknot.solvers.terms import Box, Term
 
@@ -29,18 +33,24 @@ MovieLens 100k this gives the thesis' 7000."""
 
 
 class MatrixCompletion(RegressorMixin, BaseEstimator):
-    """Fill in a matrix from some of its entries, by the stochastic homotopy conditional gradient method.
+    """Fill in a matrix from some of its entries.
+
+    By default ratings are centred by biases of rows and columns, and a matrix of small nuclear norm, chosen on a tenth
+    of the ratings, is fitted to what is left: what one wants for predictions. ``method="shcgm"`` is the thesis'
+    protocol, the stochastic homotopy conditional gradient method on the ratings themselves with the box as a
+    constraint, which measures the solver.
 
     A sample is a pair (row, column), its target the rating: ``fit(pairs [N, 2], ratings [N])``. Rows and columns are
     numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it in a pipeline where they are names.
 
     Args:
-        radius: β_1, bound on the nuclear norm; None for 1.5 · rms(ratings) · √(m n).
-        box: (lower, upper) bounds on every entry, with ``None`` or infinite for none; None is stochastic Frank-Wolfe
-            without the constraint.
-        batch_size: ratings in each stochastic gradient.
-        beta0: β_0 of the smoothing.
-        max_iter: iterations.
+        radius: β_1, bound on the nuclear norm; None to have it chosen, or for "shcgm" 1.5 · rms(ratings) · √(m n).
+        box: (lower, upper) bounds on every rating, with ``None`` or infinite for none. Predictions are clipped to it;
+            for "shcgm" it is a constraint, and None is stochastic Frank-Wolfe without it.
+        method: "frank-wolfe" (biases, then Frank-Wolfe on the residuals) or "shcgm".
+        batch_size: ratings in each stochastic gradient of "shcgm", and ``beta0`` β_0 of its smoothing.
+        beta0: see ``batch_size``.
+        max_iter: iterations; None for 40, or for "shcgm" 10,000.
         shape: (m, n) of the matrix; None for the largest indices seen.
         oracle: "power", "lanczos", "lobpcg" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
             and ``warm_oracle`` whether it starts from its last answer.
@@ -50,15 +60,16 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         verbose: show a progress bar.
 
     Attributes:
-        matrix_: X ``[m', n']`` over ``rows_`` and ``columns_``, those that have a rating; predictions for others are
-            the mean rating.
+        matrix_: X ``[m', n']``, biases included, over ``rows_`` and ``columns_``, those that have a rating; predictions
+            for others are the mean rating.
+        radius_: the bound on the nuclear norm that was used.
         result_: the solver's :class:`Result`; ``feasibility_`` is ‖X - clip(X)‖, ``n_iter_`` iterations made.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> truth = np.clip(3 + rng.normal(size=(30, 1)) @ rng.normal(size=(1, 20)), 1, 5)
     >>> pairs = np.argwhere(rng.random(truth.shape) < 0.6)
-    >>> model = MatrixCompletion(max_iter=3000, random_state=0).fit(pairs, truth[tuple(pairs.T)])
+    >>> model = MatrixCompletion(random_state=0).fit(pairs, truth[tuple(pairs.T)])
     >>> rest = np.argwhere(np.ones(truth.shape))
     >>> bool(model.score(rest, truth[tuple(rest.T)]) > 0.8)
     True
@@ -69,9 +80,10 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         radius: float | None = None,
         box: tuple[float | None, float | None] | None = (1.0, 5.0),
         *,
+        method: str = "frank-wolfe",
         batch_size: int = 1000,
         beta0: float = 10.0,
-        max_iter: int = 10_000,
+        max_iter: int | None = None,
         shape: tuple[int, int] | None = None,
         oracle: str = "power",
         oracle_tol: float = 1e-2,
@@ -83,6 +95,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     ) -> None:
         self.radius = radius
         self.box = box
+        self.method = method
         self.batch_size = batch_size
         self.beta0 = beta0
         self.max_iter = max_iter
@@ -106,29 +119,65 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         rows = np.searchsorted(self.rows_, pairs[:, 0])
         columns = np.searchsorted(self.columns_, pairs[:, 1])
         shape = (len(self.rows_), len(self.columns_))
+        method = choose(self.method, ("frank-wolfe", "shcgm"), "method")
+        dtype, seed = getattr(torch, self.dtype), int(check_random_state(self.random_state).randint(2**31 - 1))
+        objective = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=dtype)
+        if method == "frank-wolfe":
+            self._fit_residuals(rows, columns, ratings, shape, dtype, seed)
+            self._seen_ratings = (pairs, ratings)
+            return self
         self.radius_ = self._radius(ratings, shape)
-        objective = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=getattr(torch, self.dtype))
-        result = stochastic_homotopy_cgm(
-            objective,
-            self._atoms(),
-            self._terms(),
-            beta0=self.beta0,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            max_iterations=self.max_iter,
+        limit = 10_000 if self.max_iter is None else self.max_iter
+        solver = Homotopy(objective, self._atoms(), self._terms(), None, schedules.shcgm(self.beta0), seed=seed)
+        result = solver.run(
+            limit,
             time_limit=self.time_limit,
             progress=self.verbose,
-            evaluate_every=max(1, min(100, self.max_iter // 20)),
+            evaluate_every=max(1, min(100, limit // 20)),
+            name="MatrixCompletion",
         )
         self._keep(result, 2)
-        self._stream: tuple[np.ndarray, torch.Tensor] | None = None
+        order = np.argsort(rows * shape[1] + columns)
+        self._seen, self._sum, self._squares = len(ratings), float(ratings.sum()), float(np.square(ratings).sum())
+        self._stream: tuple[np.ndarray, torch.Tensor] | None = (pairs[order], solver.averaged.clone())
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> "MatrixCompletion":
-        """One iteration with these ratings as the mini-batch ω_k; the matrix grows where new rows or columns appear.
+    def _fit_residuals(
+        self,
+        rows: np.ndarray,
+        columns: np.ndarray,
+        ratings: np.ndarray,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        seed: int,
+    ) -> None:
+        """Biases, then a matrix of small nuclear norm for what they leave."""
+        limit = 40 if self.max_iter is None else self.max_iter
+        run = Run(limit, 0.0, self.time_limit, None, self.verbose, True, "MatrixCompletion")
+        chosen = self.radius
+        if chosen is None:
+            chosen = residuals.choose_radius(rows, columns, ratings, shape, dtype, seed, run)
+        self.radius_ = positive(chosen, "radius")
+        biases = residuals.fit_biases(rows, columns, ratings, shape)
+        fit = residuals.Residuals(rows, columns, ratings - biases.at(rows, columns), shape, dtype)
+        result = fit.iterate(residuals.ball(self.radius_, self.oracle, self.oracle_tol), run)
+        self._keep(result, 2)
+        centre = biases.mean + biases.rows[:, None] + biases.columns[None]
+        self.matrix_ = (np.asarray(result.x) + centre).astype(self.dtype)
+        lower, upper = self._bounds()
+        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
 
-        The sum of squared errors is over the distinct cells seen so far, of which a batch is taken to be a sample.
+    def partial_fit(self, X: Any, y: Any) -> "MatrixCompletion":
+        """Go on with more ratings; the matrix grows where new rows or columns appear.
+
+        By default all ratings seen so far are kept and fitted again, a newer one of a pair in the place of the older,
+        with the nuclear norm chosen first. For "shcgm" it is one iteration with these ratings as the mini-batch ω_k,
+        from where ``fit`` or the last call ended. The sum of squared errors is over the distinct cells seen so far, of
+        which a batch is taken to be a sample.
         """
         pairs, ratings = self._read(X, y)
+        if choose(self.method, ("frank-wolfe", "shcgm"), "method") == "frank-wolfe":
+            return self._fit_more(pairs, ratings)
         if getattr(self, "_stream", None) is None:
             self.rows_ = self.columns_ = np.empty(0, dtype=np.int64)
             self.matrix_ = np.empty((0, 0), dtype=self.dtype)
@@ -152,32 +201,25 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         new = np.searchsorted(rows, pairs[:, 0]) * len(columns) + np.searchsorted(columns, pairs[:, 1])
         objective = _Batch(flat, np.searchsorted(flat, new), ratings, grown.shape, averaged.dtype)
         offset = self.n_iter_
-        result, d = _solve(
-            "partial_fit",
-            objective,
-            self._atoms(),
-            self._terms(),
-            grown,
-            lambda k: 9.0 / (k + 8.0),
-            lambda k: self.beta0 / math.sqrt(k + 8),
-            lambda k: min(1.0, 4.0 / (k + 7.0) ** (2 / 3)) if k == offset + 1 else 0.0,
-            normalise=True,
-            oracle_error=0.0,
-            seed=0,
-            max_iterations=1,
-            tol=0.0,
-            feasibility_tol=0.0,
-            time_limit=None,
-            callback=None,
-            progress=False,
-            evaluate_every=1,
-            first=offset + 1,
-            averaged=d,
-        )
+        usual = schedules.shcgm(self.beta0)
+        schedule = Schedule(usual.step, usual.smoothing, lambda k: usual.averaging(k) if k == offset + 1 else 0.0)
+        solver = Homotopy(objective, self._atoms(), self._terms(), grown, schedule, first=offset + 1, averaged=d)
+        result, d = solver.run(1, name="partial_fit"), solver.averaged
         self._keep(result, 2)
         self.n_iter_ = offset + 1
         self._stream = (cells, d)
         return self
+
+    def _fit_more(self, pairs: np.ndarray, ratings: np.ndarray) -> "MatrixCompletion":
+        before = getattr(self, "_seen_ratings", None)
+        if before is not None:
+            pairs, ratings = np.concatenate([before[0], pairs]), np.concatenate([before[1], ratings])
+        newest = len(pairs) - 1 - np.unique(pairs[::-1], axis=0, return_index=True)[1]
+        given, self.radius = self.radius, self.radius_ if before is not None and self.radius is None else self.radius
+        try:
+            return self.fit(pairs[newest], ratings[newest])
+        finally:
+            self.radius = given
 
     def predict(self, X: Any) -> np.ndarray:
         """Ratings at pairs X ``[N, 2]``, clipped to the box; the mean rating where a row or column had none."""

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from unknot.solvers._arrays import dot
 from unknot.solvers.active import ActiveSet
-from unknot.solvers.atoms import Dictionary, PSDTrace, Simplex
+from unknot.solvers.certificates import ConeCertificate
+from unknot.solvers.choices import choose
 from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_correction
-from unknot.solvers.objectives import Direction, Objective, SquaredDistance, along
-from unknot.solvers.problem import Problem, check_gradient, choose, numbered, read_problem
+from unknot.solvers.lines import Direction, along
+from unknot.solvers.objectives import Objective, SquaredDistance
+from unknot.solvers.problem import Problem, check_gradient, read_problem
 from unknot.solvers.result import Result, Run, State, Status
 from unknot.solvers.steps import Step, StepSize
-from unknot.solvers.structured import Atom, Decomposition
 
 VARIANTS = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
 _ALIASES = {
@@ -44,6 +45,7 @@ def nonnegative_matching_pursuit(
     radius: float | None = None,
     max_iterations: int = 1000,
     tol: float = 1e-8,
+    rtol: float = 0.0,
     time_limit: float | None = None,
     callback: Callable[[State], Any] | None = None,
     progress: bool = False,
@@ -69,13 +71,14 @@ def nonnegative_matching_pursuit(
             ½‖x - y‖².
         atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
             direction.
-        x0: start in cone(𝒜); 0 if left out, as in the thesis.
+        x0: start in cone(𝒜), or an earlier :class:`Result`; 0 if left out, as in the thesis.
         variant: one of the six above.
         step: "short" (the formula above), "line-search" or "backtracking"; "auto" is "short" where L is known.
         smoothness: L, if it should not be the objective's own.
         radius: a bound on ‖θ*‖_𝒜, if one is known: it makes a certificate where f is not strongly convex.
         max_iterations: updates at most.
         tol: stop once the gap is at most this; without any certificate, once no direction descends faster than this.
+        rtol: or at most this times |f(x)|.
         time_limit: seconds.
         callback: gets a :class:`State` for every iterate; returning True stops the run.
         progress: show a progress bar.
@@ -95,7 +98,7 @@ def nonnegative_matching_pursuit(
     variant = choose(_ALIASES.get(key, variant), VARIANTS, "variant")
     problem = read_problem(objective, atoms, x0, smoothness)
     f, atom_set, zero = problem.objective, problem.atoms, problem.zero
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "nonnegative_matching_pursuit")
+    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "nonnegative_matching_pursuit", rtol)
     certificate = ConeCertificate(problem, radius)
     if variant == "fnnomp":
         return _fnnomp(problem, certificate, run)
@@ -105,30 +108,39 @@ def nonnegative_matching_pursuit(
         correction = NormCorrection(f, zero, smoothness, CONE)
     elif variant == "fully-corrective":
         correction = full_correction(f, CONE, tol)
-    active = ActiveSet(zero, _start(problem))
+    start = problem.warm or (
+        [] if problem.x0 is None or not bool(problem.x0.any()) else atom_set.conic_weights(problem.x0)
+    )
+    active = ActiveSet(zero, start)
     point = f.at(active.combine())
 
     while True:
         gradient, value = point.gradient(), point.value()
         check_gradient(gradient, run.iteration)
-        z = atom_set.atom(gradient)
-        descent = -z.inner(gradient)
-        shrink = float(torch.dot(gradient.reshape(-1), point.x.reshape(-1)))
-        size = float(active.weights.sum())
-        gap = certificate(gradient, z, point.x, shrink)
-        steepest = max(atom_set.bound(gradient, None, z), shrink / size if size > 0 else 0.0)
-        stationary = math.isinf(gap) and steepest <= tol
-        if (gap <= tol or stationary) and point.refresh():
+        answer = atom_set.ask(gradient, exact=run.still > 0)
+        shrink, size = dot(gradient, point.x), float(active.weights.sum())
+        shrinking = shrink / size if size > 0 else 0.0
+        tolerance = run.tolerance(value)
+        if answer.lower == -math.inf and max(-answer.atom.inner(gradient), shrinking) <= tolerance:
+            answer = atom_set.ask(gradient, exact=True)
+        z, descent = answer.atom, -answer.atom.inner(gradient)
+        gap = certificate(point, gradient, answer.lower, shrink)
+        stationary = math.isinf(gap) and max(-answer.lower, shrinking) <= tolerance
+        if (gap <= tolerance or stationary) and point.refresh():
             continue  # a certificate must not rest on accumulated rounding
-        if run.finished(point.x, value, max(gap, 0.0), stationary):
+        if run.finished(point.x, value, gap, stationary):
             break
 
         if correction is not None:
+            before = dict(zip((atom.identity for atom in active.atoms), active.weights.tolist(), strict=True))
             if descent > 0:
                 active.add(z, 0.0)
             if len(active):
-                active.set_weights(correction.solve(active, point))
+                active.set_weights(correction.solve(active, point, run.expired))
             point.jump(active.combine())
+            after = dict(zip((atom.identity for atom in active.atoms), active.weights.tolist(), strict=True))
+            if run.stalled(before != after):
+                break
             continue
 
         direction, largest, dropped = along(z), math.inf, None
@@ -150,9 +162,11 @@ def nonnegative_matching_pursuit(
         active.move(direction, gamma, dropped if gamma >= largest else None)
         if run.iteration % REBUILD_EVERY == 0:
             point.jump(active.combine())
+        if run.stalled(gamma > 0):
+            break
 
     used = correction.smoothness if isinstance(correction, NormCorrection) else rule.smoothness
-    return run.result(point.x, **active.export(problem.numpy, numbered(atom_set, zero)), smoothness=used)
+    return run.result(point.x, **active.export(problem.numpy, atom_set.count(zero)), smoothness=used)
 
 
 def _step_size(f: Objective, step: Step, smoothness: float | None, variant: str) -> StepSize:
@@ -167,73 +181,6 @@ def _step_size(f: Objective, step: Step, smoothness: float | None, variant: str)
     return rule
 
 
-def _start(problem: Problem) -> Decomposition:
-    """Weights and atoms of x0 over the cone."""
-    x0, atoms = problem.x0, problem.atoms.base
-    if x0 is None or not bool(x0.any()):
-        return []
-    if isinstance(atoms, Dictionary):
-        weights, residual = atoms.conic(x0, total=None)
-        if residual > 1e-7 * float(torch.linalg.vector_norm(x0)):
-            raise ValueError(f"x0 is outside the cone of the atoms, {residual:.3g} away: expected 0 or a point inside.")
-        count = atoms.count
-        return [
-            (float(weights[i]), atoms.column(int(i % count), 1.0 if i < count else -1.0))
-            for i in np.flatnonzero(weights)
-        ]
-    if isinstance(atoms, Simplex | PSDTrace):
-        scale = float(x0.sum() if isinstance(atoms, Simplex) else x0.trace()) / float(atoms.radius or 1.0)
-    else:
-        scale = float(torch.linalg.vector_norm(x0)) / (atoms.radius or 1.0)
-    try:
-        return [(scale * weight, atom) for weight, atom in atoms.decompose(x0 / scale)]
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"x0 is outside the cone of {atoms} or cannot be written in its atoms: leave it out."
-        ) from error
-
-
-class ConeCertificate:
-    """Upper bounds on f(θ) - f(θ*) over cone(𝒜).
-
-    With ε = max(0, -min_z ⟨∇f, z⟩), convexity gives f(θ) - f(θ*) ≤ ⟨∇f, θ⟩ + ε ‖θ*‖_𝒜 - (μ/2) ‖θ - θ*‖². A ``radius``
-    bounds ‖θ*‖_𝒜 directly. Otherwise ‖θ*‖_𝒜 ≤ ‖θ*‖ / w for the distance w of the origin from the hull of the atoms
-    (positive for pointed cones), and ‖θ*‖ ≤ ‖θ‖ + ‖θ - θ*‖, whose worst case is
-
-        ⟨∇f, θ⟩ + (ε/w) ‖θ‖ + (ε/w)² / (2μ).
-
-    A symmetric set has a cone that is its span, with the certificate ‖∇f‖² / (2μ).
-    """
-
-    def __init__(self, problem: Problem, radius: float | None) -> None:
-        if radius is not None and not radius >= 0:
-            raise ValueError(f"radius is {radius}: expected a bound on the atomic norm of the optimum, 0 or more.")
-        self._atoms, self._radius = problem.atoms, radius
-        self._mu = problem.objective.strong_convexity
-        base = problem.atoms.base
-        if isinstance(base, Simplex):
-            self._margin = base.radius / math.sqrt(problem.zero.numel())
-        elif isinstance(base, PSDTrace):
-            self._margin = base.trace / math.sqrt(len(problem.zero))
-        else:
-            self._margin = base.margin if self._mu > 0 and radius is None else 0.0
-
-    def __call__(self, gradient: Tensor, z: Atom, x: Tensor, shrink: float) -> float:
-        """The gap at x; ``shrink`` is ⟨∇f, x⟩."""
-        violation = max(0.0, self._atoms.bound(gradient, None, z))
-        if violation == 0:
-            return shrink
-        gap, known = math.inf, math.isfinite(violation)
-        if self._radius is not None and known:
-            gap = shrink + violation * self._radius
-        if self._mu > 0 and self._margin > 0 and known:
-            steep = violation / self._margin
-            gap = min(gap, shrink + steep * float(torch.linalg.vector_norm(x)) + steep**2 / (2 * self._mu))
-        if self._mu > 0:
-            gap = min(gap, float(self._atoms.span_part(gradient.reshape(-1)).square().sum()) / (2 * self._mu))
-        return gap
-
-
 def _fnnomp(problem: Problem, certificate: ConeCertificate, run: Run) -> Result:
     """Fast Non-Negative OMP (Yaghoobi, Wu and Davies, 2015): positivity is enforced while the atom is chosen.
 
@@ -245,13 +192,16 @@ def _fnnomp(problem: Problem, certificate: ConeCertificate, run: Run) -> Result:
     if (
         not isinstance(f, SquaredDistance)
         or f.mask is not None
-        or not isinstance(atoms, Dictionary)
+        or atoms.batch_rows() is None
+        or atoms.symmetric
         or problem.x0 is not None
     ):
         raise ValueError(
             "variant 'fnnomp' projects a target on the cone of a dictionary from 0: use 'fully-corrective'."
         )
-    rows = atoms.dense_rows().cpu().double().numpy()
+    whole = atoms.batch_rows()
+    assert whole is not None
+    rows = whole.cpu().double().numpy()
     residual = f.target.cpu().double().numpy().copy()
     basis, inverse = np.zeros((0, len(residual))), np.zeros((0, 0))
     chosen: list[int] = []
@@ -259,8 +209,7 @@ def _fnnomp(problem: Problem, certificate: ConeCertificate, run: Run) -> Result:
     while True:
         x = (f.target.cpu().double() - torch.from_numpy(residual)).to(problem.zero)
         gradient = torch.from_numpy(-residual).to(problem.zero)
-        z, shrink = atoms.atom(gradient), float(torch.dot(gradient, x))
-        gap = max(0.0, certificate(gradient, z, x, shrink))
+        gap = certificate(f.at(x.clone()), gradient, atoms.ask(gradient).lower, dot(gradient, x))
         scores = rows @ residual
         scores[chosen] = -math.inf
         best = None if len(chosen) == len(rows) else _fnnomp_candidate(rows, scores, residual, basis, inverse, weights)
@@ -279,9 +228,9 @@ def _fnnomp(problem: Problem, certificate: ConeCertificate, run: Run) -> Result:
         chosen.append(index)
         residual = residual - amount * part / norm
     active = ActiveSet(
-        problem.zero, [(float(w), atoms.column(i)) for i, w in zip(chosen, weights, strict=True) if w > 0]
+        problem.zero, [(float(w), atoms.numbered(i, x)) for i, w in zip(chosen, weights, strict=True) if w > 0]
     )
-    return run.result(x, **active.export(problem.numpy, atoms.count))
+    return run.result(x, **active.export(problem.numpy, atoms.count(x)))
 
 
 def _fnnomp_candidate(

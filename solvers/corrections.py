@@ -4,8 +4,9 @@ Each minimises over the weights of the active set, in conv(𝒮) (they sum to 1)
 lin(𝒮) (they are free).
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import scipy.linalg
@@ -14,33 +15,48 @@ import torch
 from torch import Tensor
 
 from unknot.solvers.active import ActiveSet
+from unknot.solvers.lines import unbounded
 from unknot.solvers.objectives import Objective, Point, QuadraticObjective, SquaredDistance
 from unknot.solvers.structured import Atom
 
 HULL, CONE, SPAN = "hull", "cone", "span"
 
+ROOM = 64
+"""Atoms beyond twice the active set whose products a correction remembers."""
 
-def stationary_weights(gram: np.ndarray, linear: np.ndarray, domain: str) -> np.ndarray:
-    """argmin ½ wᵀGw - cᵀw over free w, or over Σ w = 1 for a hull.
 
-    On Σ w = 1 adding κ·11ᵀ to G changes the objective by a constant; it makes G regular wherever the atoms are affinely
-    independent, be the origin one of them or not.
+def descent(gram: np.ndarray, slopes: np.ndarray, domain: str) -> tuple[np.ndarray, bool]:
+    """argmin_d ½ dᵀGd + ⟨slopes, d⟩ over free d, or over Σ d = 0 for a hull; or a direction in which it falls for ever.
+
+    The second answer says which: True for a minimiser. On Σ d = 0 adding κ·11ᵀ to G changes nothing; it makes G regular
+    wherever the atoms are affinely independent, be the origin one of them or not. Where G is singular there is a
+    minimiser only if the slopes lie in its range; their part outside leads down without end.
     """
-    if domain == HULL:
-        gram = gram + max(float(np.trace(gram)) / len(gram), np.finfo(float).tiny)
-    right = np.stack([linear, np.ones_like(linear)], axis=1) if domain == HULL else linear[:, None]
+    hull = domain == HULL
+    wanted = slopes - slopes.mean() if hull else slopes
+    size = float(np.linalg.norm(wanted))
+    shifted = gram + max(float(np.trace(gram)) / len(gram), np.finfo(float).tiny) if hull else gram
+    right = np.stack([slopes, np.ones_like(slopes)], axis=1) if hull else slopes[:, None]
     try:
-        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram, check_finite=False), right, check_finite=False)
-        regular = bool(np.isfinite(solved).all())
+        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(shifted, check_finite=False), right, check_finite=False)
+        direction = -solved[:, 0]
+        if hull:
+            direction += solved[:, 0].sum() / solved[:, 1].sum() * solved[:, 1]
+        left = gram @ direction + slopes
+        if hull:
+            left -= left.mean()
+        if float(np.linalg.norm(left)) <= 1e-9 * size:
+            return direction, True
     except scipy.linalg.LinAlgError:
-        regular = False
-    if not regular:
-        solved = np.linalg.lstsq(gram, right, rcond=1e-13)[0]
-    if domain != HULL:
-        return solved[:, 0]
-    multiplier = (solved[:, 0].sum() - 1.0) / solved[:, 1].sum()
-    weights: np.ndarray = solved[:, 0] - multiplier * solved[:, 1]
-    return weights
+        pass
+    centred = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean() if hull else gram
+    values, vectors = np.linalg.eigh((centred + centred.T) / 2)
+    parts = vectors.T @ wanted
+    curved = values > 1e-12 * max(float(values[-1]), np.finfo(float).tiny)
+    flat = vectors[:, ~curved] @ parts[~curved]
+    if float(np.linalg.norm(flat)) > 1e-9 * size:
+        return -flat, False
+    return -vectors[:, curved] @ (parts[curved] / values[curved]), True
 
 
 def quadratic_weights(gram: np.ndarray, linear: np.ndarray, start: np.ndarray, domain: str) -> np.ndarray:
@@ -50,9 +66,12 @@ def quadratic_weights(gram: np.ndarray, linear: np.ndarray, start: np.ndarray, d
     support, or as far towards it as weights stay non-negative, dropping the one that becomes zero; then let in the
     atom of the most negative reduced gradient. Ends with the exact optimum after finitely many supports.
     """
-    if domain == SPAN:
-        return stationary_weights(gram, linear, domain)
     weights = np.array(start, dtype=float)
+    if domain == SPAN:
+        direction, bounded = descent(gram, gram @ weights - linear, domain)
+        if not bounded:
+            raise unbounded()
+        return weights + direction
     if domain == HULL and len(weights) == 1:
         return np.ones(1)
     tol = 1e-13 * max(float(np.abs(linear).max()), float(np.diag(gram).max()), np.finfo(float).tiny)
@@ -83,20 +102,34 @@ def quadratic_weights(gram: np.ndarray, linear: np.ndarray, start: np.ndarray, d
 
 
 def _descend(gram: np.ndarray, linear: np.ndarray, weights: np.ndarray, support: np.ndarray, domain: str) -> np.ndarray:
+    """To the minimum over the support, or downhill as far as weights stay non-negative, dropping what becomes zero."""
     weights, support = weights.copy(), support.copy()
     while support.any():
         places = np.flatnonzero(support)
-        target = stationary_weights(gram[np.ix_(places, places)], linear[places], domain)
-        here = weights[places]
-        blocked = target <= 0
-        if not blocked.any():
-            weights[places] = target
+        here, block = weights[places], gram[np.ix_(places, places)]
+        image = block @ here
+        slopes = image - linear[places]
+        if domain == HULL:
+            slopes -= slopes.mean()
+        if float(np.abs(slopes).max()) <= 1e-15 * max(float(np.abs(image).max()), float(np.abs(linear[places]).max())):
+            break  # nothing but rounding
+        direction, bounded = descent(block, slopes, domain)
+        falling = np.flatnonzero(direction < 0)
+        ratios = here[falling] / -direction[falling]
+        limit = float(ratios.min()) if len(ratios) else math.inf
+        if bounded and limit > 1:
+            weights[places] = here + direction
             break
-        ratios = here[blocked] / (here[blocked] - target[blocked])
-        share = float(ratios.min())
-        moved = here + share * (target - here)
-        moved[np.flatnonzero(blocked)[ratios <= share]] = 0.0
-        weights[places] = np.maximum(moved, 0.0)
+        if math.isinf(limit):
+            if domain == HULL or not np.any(direction):
+                break
+            raise unbounded()
+        share = min(1.0, limit) if bounded else limit
+        moved = np.maximum(here + share * direction, 0.0)
+        moved[falling[ratios <= share * (1 + 1e-12)]] = 0.0
+        if domain == HULL and not moved.any():
+            break
+        weights[places] = moved
         support[places[moved <= 0]] = False
     return weights
 
@@ -109,7 +142,10 @@ def project_on_simplex(weights: np.ndarray) -> np.ndarray:
     """
     ordered = np.sort(weights)[::-1]
     thresholds = (np.cumsum(ordered) - 1.0) / np.arange(1, len(weights) + 1)
-    threshold = thresholds[np.flatnonzero(ordered > thresholds)[-1]]
+    above = np.flatnonzero(ordered > thresholds)
+    if not len(above):
+        raise ValueError("the weights are not finite: expected an objective that is finite around its iterates.")
+    threshold = thresholds[above[-1]]
     return np.maximum(weights - threshold, 0.0)
 
 
@@ -117,14 +153,15 @@ class Correction(ABC):
     """Finds the best weights of an active set."""
 
     @abstractmethod
-    def solve(self, active: ActiveSet, point: Point) -> np.ndarray:
-        """New weights; the point is where the current ones lead."""
+    def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
+        """New weights, no worse than the current ones, which lead to the point; early once the time is up."""
 
 
 class QuadraticCorrection(Correction):
     """argmin f over conv, cone or lin of 𝒮 for a quadratic f, exactly, by its Gram matrix over the atoms.
 
-    Inner products are computed once for every pair of atoms that ever meet.
+    Inner products are computed once for every pair of atoms that meet. Atoms that have left the active set are
+    forgotten once they outnumber it, so that memory grows with the active set and not with the iterations.
     """
 
     def __init__(self, objective: QuadraticObjective, domain: str) -> None:
@@ -157,15 +194,35 @@ class QuadraticCorrection(Correction):
         self._places[atom.identity] = place
         return place
 
+    def _keep(self, places: list[int]) -> None:
+        assert self._images is not None
+        self._atoms = [self._atoms[place] for place in places]
+        self._places = {atom.identity: place for place, atom in enumerate(self._atoms)}
+        self._images = self._images[places].clone()
+        self._gram, self._linear = self._gram[np.ix_(places, places)], self._linear[places]
+
     def terms(self, active: ActiveSet) -> tuple[np.ndarray, np.ndarray]:
         """Gram matrix and linear term over the active atoms."""
+        if len(self._atoms) > 2 * len(active) + ROOM:
+            self._keep([self._place(atom) for atom in active.atoms])
         places = [self._place(atom) for atom in active.atoms]
         return self._gram[np.ix_(places, places)], self._linear[places]
 
-    def solve(self, active: ActiveSet, point: Point) -> np.ndarray:
+    def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
         """The exact minimiser."""
         gram, linear = self.terms(active)
-        return quadratic_weights(gram, linear, active.weights, self._domain)
+        weights = quadratic_weights(gram, linear, active.weights, self._domain)
+        if self._domain != SPAN:  # over few atoms the change of f is known better than f itself
+            move = weights - active.weights
+            change = float(move @ (gram @ (active.weights + move / 2) - linear))
+            if change > 1e-14 * abs(float(linear @ weights)):
+                return active.weights.copy()
+        return weights
+
+
+def is_inside(objective: Objective, x: Tensor) -> bool:
+    """Whether f is defined at x."""
+    return objective.domain is None or bool(objective.domain(x))
 
 
 class NormCorrection(Correction):
@@ -182,7 +239,7 @@ class NormCorrection(Correction):
         self._unknown = known is None
         self._distances = QuadraticCorrection(SquaredDistance(zero.clone()), domain)
 
-    def solve(self, active: ActiveSet, point: Point) -> np.ndarray:
+    def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
         """The projection of a gradient step."""
         if self._unknown:
             self.smoothness *= 0.9
@@ -194,9 +251,12 @@ class NormCorrection(Correction):
             weights = quadratic_weights(gram, here - slopes / self.smoothness, active.weights, self._domain)
             move = weights - active.weights
             bound = value + float(slopes @ move) + self.smoothness / 2 * float(move @ gram @ move)
-            if self._f.at(active.combine(weights)).value() <= bound + slack or self.smoothness > 1e30:
+            there = active.combine(weights)
+            if is_inside(self._f, there) and self._f.at(there).value() <= bound + slack:
                 return weights
             self.smoothness *= 2
+            if self.smoothness > 1e30 or expired():
+                return active.weights.copy()
 
 
 class GradientCorrection(Correction):
@@ -236,12 +296,18 @@ class GradientCorrection(Correction):
         self._smoothness *= 0.9
         while True:
             new = self._project(ahead - slopes / self._smoothness)
-            move, new_slopes = new - ahead, self._slopes(active, new)
+            move = new - ahead
+            new_slopes = self._slopes(active, new) if self._inside(active, new) else np.full_like(slopes, np.nan)
             length = float(np.linalg.norm(move))
             rounding = 1e-13 * float(np.linalg.norm(slopes)) * length
             if float((new_slopes - slopes) @ move) <= self._smoothness / 2 * length**2 + rounding:
                 return new, new_slopes
             self._smoothness *= 2
+            if self._smoothness > 1e30:
+                return ahead, slopes
+
+    def _inside(self, active: ActiveSet, weights: np.ndarray) -> bool:
+        return is_inside(self._f, active.combine(weights))
 
     def _approach(self, active: ActiveSet) -> np.ndarray:
         """Most of the way over a cone or span, where L-BFGS-B can go and minds bad conditioning less."""
@@ -261,11 +327,16 @@ class GradientCorrection(Correction):
         weights: np.ndarray = found.x
         return weights
 
-    def solve(self, active: ActiveSet, point: Point) -> np.ndarray:
-        """An approximate minimiser."""
-        weights = ahead = active.weights.copy() if self._domain == HULL else self._approach(active)
+    def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
+        """An approximate minimiser, or the current weights if nothing was better."""
+        before = active.weights.copy()
+        weights = ahead = before if self._domain == HULL else self._approach(active)
         momentum = 1.0
         for _ in range(self._max_iterations):
+            if expired():
+                break
+            if not self._inside(active, ahead):
+                ahead, momentum = weights, 1.0
             new, slopes = self._step(active, ahead)
             following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             if float((ahead - new) @ (new - weights)) > 0:  # momentum points uphill
@@ -274,11 +345,13 @@ class GradientCorrection(Correction):
             weights, momentum = new, following
             if self._error(weights, slopes) <= self._tol:
                 break
-        return weights
+        value = point.value()
+        room = 1e-12 * max(1.0, abs(value))
+        return weights if self._f.at(active.combine(weights)).value() <= value + room else before
 
 
 def full_correction(objective: Objective, domain: str, tol: float) -> Correction:
     """The exact correction for quadratics, the iterative one for the rest."""
-    if isinstance(objective, QuadraticObjective):
+    if isinstance(objective, QuadraticObjective):  # which has the products that an exact correction needs
         return QuadraticCorrection(objective, domain)
     return GradientCorrection(objective, domain, tol / 10)

@@ -1,22 +1,97 @@
 """Convex hulls: Frank-Wolfe and its corrective variants (section "Frank-Wolfe")."""
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from unknot.solvers._arrays import dot
 from unknot.solvers.active import ActiveSet
+from unknot.solvers.certificates import HullCertificate
+from unknot.solvers.choices import choose
 from unknot.solvers.corrections import HULL, Correction, NormCorrection, full_correction
-from unknot.solvers.objectives import Direction
-from unknot.solvers.problem import check_gradient, choose, numbered, read_problem
+from unknot.solvers.lines import Direction, Point
+from unknot.solvers.problem import Problem, check_gradient, read_problem
 from unknot.solvers.result import Result, Run, State
 from unknot.solvers.steps import Step, StepSize
+from unknot.solvers.structured import Atom
 
-VARIANTS = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective")
+CLASSICAL = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective")
+NEWER = ("lazified", "blended-pairwise", "blended-corrective", "decomposition-invariant", "block-coordinate")
+VARIANTS = (*CLASSICAL, *NEWER)
 
 REBUILD_EVERY = 500
 """Iterations after which away and pairwise steps compute θ from its weights anew, so that the two never part."""
+
+
+@dataclass
+class Descent:
+    """What every loop over a hull shares: the problem, the rule of the step, the iterate, its atoms, the watch."""
+
+    problem: Problem
+    rule: StepSize
+    run: Run
+    point: Point
+    active: ActiveSet
+    certificate: HullCertificate
+
+    def look(self) -> tuple[Tensor, float, Atom, float]:
+        """∇f(θ_k), f(θ_k), z_k = lmo(∇f(θ_k)) and the gap.
+
+        An oracle that did not certify its answer is asked again, exactly, before its gap ends the run; and a
+        certificate must not rest on accumulated rounding.
+        """
+        atoms, point, run = self.problem.atoms, self.point, self.run
+        while True:
+            gradient, value = point.gradient(), point.value()
+            check_gradient(gradient, run.iteration)
+            answer = atoms.ask(gradient, point.x, exact=run.still > 0)
+            tol = run.tolerance(value)
+            if answer.lower == -float("inf"):
+                promised = dot(gradient, point.x) - answer.atom.inner(gradient)
+                if promised <= tol or run.iteration >= run.max_iterations:
+                    answer = atoms.ask(gradient, point.x, exact=True)
+            gap = self.certificate(point, gradient, value, answer.lower)
+            if gap > tol or not point.refresh():
+                return gradient, value, answer.atom, gap
+
+    def step(self, direction: Direction, largest: float, dropped: Atom | None = None, track: bool = True) -> bool:
+        """θ ← θ + γ d with γ ∈ [0, largest]; False if nothing moved."""
+        line = self.point.along(direction)
+        gamma = self.rule(self.run.iteration - 1, line, largest)
+        if gamma == 0:
+            return False
+        self.point.move(line, gamma)
+        if track:
+            self.active.move(direction, gamma, dropped if gamma >= largest else None)
+        return True
+
+    def correct(self, correction: Correction, z: Atom | None) -> bool:
+        """All weights anew, z among them; False if they are the old ones."""
+        active = self.active
+        known = z is None or active.knows(z)
+        before = active.weights.copy()
+        if z is not None:
+            active.add(z, 0.0)
+        weights = correction.solve(active, self.point, self.run.expired)
+        moved = (not known and weights[-1] != 0) or (len(weights) == len(before) and bool((weights != before).any()))
+        moved = moved or bool((weights[: len(before)] != before).any())
+        active.set_weights(weights)
+        self.point.jump(active.combine())
+        return moved
+
+    def rebuild(self) -> None:
+        """θ from its weights, now and then."""
+        if self.run.iteration % REBUILD_EVERY == 0:
+            self.active.normalise()
+            self.point.jump(self.active.combine())
+
+    def result(self, **more: Any) -> Result:
+        """With the active atoms."""
+        fields = self.active.export(self.problem.numpy, self.problem.atoms.count(self.problem.zero))
+        return self.run.result(self.point.x, **{**fields, "smoothness": self.rule.smoothness, **more})
 
 
 def frank_wolfe(
@@ -29,10 +104,12 @@ def frank_wolfe(
     smoothness: float | None = None,
     max_iterations: int = 1000,
     tol: float = 1e-6,
+    rtol: float = 0.0,
     time_limit: float | None = None,
     callback: Callable[[State], Any] | None = None,
     progress: bool = False,
     track: bool = True,
+    seed: int = 0,
 ) -> Result:
     """Minimise a smooth convex f over conv(𝒜) (Algorithms "Frank-Wolfe", "Away-steps", "Pairwise", "Fully-Corrective").
 
@@ -44,26 +121,34 @@ def frank_wolfe(
         norm-corrective    θ_{k+1} = argmin_{θ ∈ conv(𝒮 ∪ z_k)} ‖θ - (θ_k - ∇f(θ_k) / L)‖²
         fully-corrective   θ_{k+1} = argmin_{θ ∈ conv(𝒮 ∪ z_k)} f(θ)
 
-    The gap ⟨∇f(θ_k), θ_k - z_k⟩ is at least f(θ_k) - f(θ*) at every iteration. Rates: 1/k for all variants, linear over
-    polytopes for strongly convex f and all but the plain one. Where the boxes have slips (t for k, s_k for z_k, the
-    dropped gap test, the weights "see text") the reading is that of docs/solvers/frank_wolfe.md.
+    and those of :mod:`unknot.solvers.variants`, which are newer than the thesis: "lazified", "blended-pairwise",
+    "blended-corrective", "decomposition-invariant" and "block-coordinate".
+
+    The gap ⟨∇f(θ_k), θ_k - z_k⟩, with the oracle's lower bound in the place of ⟨∇f(θ_k), z_k⟩, is at least
+    f(θ_k) - f(θ*) at every iteration. Rates: 1/k for all variants, linear over polytopes for strongly convex f and all
+    but the plain one. Where the boxes have slips (t for k, s_k for z_k, the dropped gap test, the weights "see text")
+    the reading is that of docs/solvers/frank_wolfe.md.
 
     Args:
         objective: one of :mod:`unknot.solvers.objectives`, a differentiable torch function of x, or an array y for
             ½‖x - y‖².
         atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
             direction.
-        x0: start in conv(𝒜); an atom if left out.
-        variant: one of the five above.
-        step: "open-loop" or 0: 2/(k+2); "line-search" or 1; "diameter" or 2; "short" or 3; "backtracking"; a constant;
-            a function of k. "auto" is exact for quadratics and backtracking otherwise. Corrective variants ignore it.
+        x0: start in conv(𝒜), or an earlier :class:`Result`, whose atoms and weights are taken over; an atom if left
+            out.
+        variant: one of the ten above.
+        step: "open-loop" or 0: 2/(k+2); "line-search" or 1; "diameter" or 2; "short" or 3; "backtracking"; "secant";
+            "adaptive"; "monotone"; a constant; a function of k. "auto" is exact for quadratics and backtracking
+            otherwise. Corrective variants ignore it.
         smoothness: L, if it should not be the objective's own.
         max_iterations: updates at most.
         tol: stop once the gap is at most this.
+        rtol: or at most this times |f(x)|.
         time_limit: seconds.
         callback: gets a :class:`State` for every iterate; returning True stops the run.
         progress: show a progress bar.
         track: keep the active set in the plain variant too; without it memory does not grow with iterations.
+        seed: of the order of blocks in "block-coordinate".
 
     Returns:
         A :class:`Result` with the active atoms and their convex weights.
@@ -81,63 +166,53 @@ def frank_wolfe(
     rule = StepSize(step, f, smoothness, default=StepSize.best_for(f), diameter=lambda: atom_set.diameter)
     if rule.name == "affine":
         raise ValueError("step 'affine' is for spans: expected a step for hulls, such as 'line-search'.")
-    if variant in ("away", "pairwise") and rule.schedule is not None:
+    if variant not in ("plain", "norm-corrective", "fully-corrective", "lazified") and not rule.looks:
         raise ValueError(
             f"variant {variant!r} needs a step that looks at f: expected 'line-search', 'short', 'diameter' or "
             "'backtracking', as a fixed schedule belongs to the plain variant."
         )
+    start = problem.warm
+    if start is None:
+        start = [(1.0, atom_set.atom(torch.ones_like(zero)))] if problem.x0 is None else atom_set.decompose(problem.x0)
+    active = ActiveSet(zero, start)
+    point = f.at(active.combine() if problem.x0 is None else problem.x0)
+    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "frank_wolfe", rtol)
+    descent = Descent(problem, rule, run, point, active, HullCertificate(problem))
+    if variant in NEWER:
+        from unknot.solvers import variants
+
+        return variants.solve(variant, descent, seed)
     correction: Correction | None = None
     if variant == "norm-corrective":
         correction = NormCorrection(f, zero, smoothness, HULL)
     elif variant == "fully-corrective":
         correction = full_correction(f, HULL, tol)
-
-    start = atom_set.decompose(problem.x0) if problem.x0 is not None else [(1.0, atom_set.atom(torch.ones_like(zero)))]
     track = track or variant != "plain"
-    active = ActiveSet(zero, start)
-    point = f.at(active.combine() if problem.x0 is None else problem.x0)
-    lower_bound = -math.inf
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "frank_wolfe")
 
     while True:
-        gradient, value = point.gradient(), point.value()
-        check_gradient(gradient, run.iteration)
-        z = atom_set.atom(gradient, point.x)
-        gap = atom_set.bound(gradient, point.x, z)
-        if math.isinf(gap):  # a cached answer: fall back on the best certificate so far
-            gap = value - lower_bound
+        gradient, value, z, gap = descent.look()
+        if run.finished(point.x, value, gap):
+            break
+        if correction is not None:
+            moved = descent.correct(correction, z)
         else:
-            lower_bound = max(lower_bound, value - gap)
-        if gap <= tol and point.refresh():
-            continue  # a certificate must not rest on accumulated rounding
-        if run.finished(point.x, value, max(gap, 0.0)):
+            direction, largest, dropped = Direction(-1.0, ((1.0, z),)), 1.0, None
+            if variant == "pairwise":
+                v, weight = active.worst(gradient)
+                direction, largest, dropped = Direction(0.0, ((1.0, z), (-1.0, v))), weight, v
+            elif variant == "away":
+                v, weight = active.worst(gradient)
+                away = Direction(1.0, ((-1.0, v),))
+                # An atom with all the weight has θ - v = 0: there is no away step.
+                if weight < 1.0 and away.inner(gradient, point.x) < direction.inner(gradient, point.x):
+                    direction, largest, dropped = away, weight / (1.0 - weight), v
+            moved = descent.step(direction, largest, dropped, track)
+            if variant != "plain":
+                descent.rebuild()
+        if run.stalled(moved):
             break
 
-        if correction is not None:
-            active.add(z, 0.0)
-            active.set_weights(correction.solve(active, point))
-            point.jump(active.combine())
-            continue
-
-        direction, largest, dropped = Direction(-1.0, ((1.0, z),)), 1.0, None
-        if variant == "pairwise":
-            v, weight = active.worst(gradient)
-            direction, largest, dropped = Direction(0.0, ((1.0, z), (-1.0, v))), weight, v
-        elif variant == "away":
-            v, weight = active.worst(gradient)
-            away = Direction(1.0, ((-1.0, v),))
-            # An atom with all the weight has θ - v = 0: there is no away step.
-            if weight < 1.0 and away.inner(gradient, point.x) < direction.inner(gradient, point.x):
-                direction, largest, dropped = away, weight / (1.0 - weight), v
-        line = point.along(direction)
-        gamma = rule(run.iteration - 1, line, largest)
-        point.move(line, gamma)
-        if track:
-            active.move(direction, gamma, dropped if gamma >= largest else None)
-        if variant != "plain" and run.iteration % REBUILD_EVERY == 0:
-            active.normalise()
-            point.jump(active.combine())
-
-    fields = active.export(problem.numpy, numbered(atom_set, zero)) if track else {}
+    if not track:
+        return run.result(point.x, smoothness=rule.smoothness)
     used = correction.smoothness if isinstance(correction, NormCorrection) else rule.smoothness
-    return run.result(point.x, **fields, smoothness=used)
+    return descent.result(smoothness=used)

@@ -9,43 +9,21 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
 import scipy.spatial
 import torch
-from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor
-from unknot.solvers.atoms import (
-    AtomSet,
-    Dictionary,
-    L1Ball,
-    L2Ball,
-    NuclearBall,
-    PSDTrace,
-    Simplex,
-    as_atoms,
-)
-from unknot.solvers.objectives import (
-    LeastSquares,
-    Logistic,
-    Objective,
-    Quadratic,
-    QuadraticObjective,
-    SquaredDistance,
-    as_objective,
-)
+from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
+from unknot.solvers.objectives import as_objective
 
 
 def _rows(atoms: AtomSet, what: str) -> np.ndarray:
     """All atoms as rows ``[n, d]``, negatives included, for a finite set of known dimension."""
-    if isinstance(atoms, Dictionary):
-        rows: np.ndarray = atoms.dense_rows().cpu().double().numpy()
-    elif isinstance(atoms, L1Ball) and atoms.shape is not None:
-        rows = atoms.radius * np.eye(atoms.shape[0])
-    else:
+    rows = atoms.all_atoms()
+    if rows is None:
         raise ValueError(f"{what} is computed for finite sets of known dimension: expected a dictionary, not {atoms}.")
-    return np.vstack([rows, -rows]) if atoms.symmetric else rows
+    return rows
 
 
 def atomic_norm(x: Any, atoms: Any) -> float:
@@ -61,22 +39,9 @@ def atomic_norm(x: Any, atoms: Any) -> float:
     >>> atomic_norm(np.array([1.0, 1.0]), np.eye(2)), atomic_norm(np.array([1.0, -1.0]), np.eye(2))
     (2.0, inf)
     """
-    atom_set, tensor = as_atoms(atoms).base, as_tensor(x, "x").double()
+    atom_set, tensor = as_atoms(atoms), as_tensor(x, "x").double()
     atom_set.check_shape(tuple(tensor.shape), "x")
-    if isinstance(atom_set, Simplex):
-        return float(tensor.sum()) / atom_set.radius if bool((tensor >= 0).all()) else math.inf
-    if isinstance(atom_set, L1Ball):
-        return float(tensor.abs().sum()) / atom_set.radius
-    if isinstance(atom_set, L2Ball):
-        return float(torch.linalg.vector_norm(tensor)) / atom_set.radius
-    if isinstance(atom_set, NuclearBall):
-        return float(torch.linalg.matrix_norm(tensor, "nuc")) / atom_set.radius
-    if isinstance(atom_set, PSDTrace):
-        lowest = float(torch.linalg.eigvalsh((tensor + tensor.t()) / 2)[0])
-        return float(tensor.trace()) / atom_set.trace if lowest >= -1e-12 * float(tensor.norm()) else math.inf
-    rows = _rows(atom_set, "the atomic norm")
-    solved = scipy.optimize.linprog(np.ones(len(rows)), A_eq=rows.T, b_eq=tensor.numpy(), method="highs")
-    return float(solved.fun) if solved.status == 0 else math.inf
+    return atom_set.gauge(tensor)
 
 
 def dual_atomic_norm(direction: Any, atoms: Any) -> float:
@@ -158,13 +123,10 @@ def minimal_directional_width(atoms: Any) -> float:
     >>> minimal_directional_width(L1Ball(1.0, dim=4))
     0.5
     """
-    atom_set = as_atoms(atoms).base
-    if isinstance(atom_set, L1Ball) and atom_set.symmetric and atom_set.shape is not None:
-        return atom_set.radius / math.sqrt(atom_set.shape[0])
-    if isinstance(atom_set, L2Ball):
-        return atom_set.radius
-    if isinstance(atom_set, NuclearBall) and atom_set.shape is not None:
-        return atom_set.radius / math.sqrt(min(atom_set.shape))
+    atom_set = as_atoms(atoms)
+    known = atom_set.minimal_width()
+    if known is not None:
+        return known
     rows = _rows(atom_set, "the minimal directional width")
     _, offsets = _facets_about_origin(rows)
     if len(offsets) and offsets.min() >= -1e-12:
@@ -184,23 +146,6 @@ def _nearest(rows: np.ndarray) -> np.ndarray:
     return weights @ rows
 
 
-def _hessian(objective: Objective) -> np.ndarray:
-    """H of a quadratic; of the logistic loss the bound AᵀA/4."""
-    if isinstance(objective, Quadratic):
-        matrix: np.ndarray = objective.matrix.cpu().double().numpy()
-        return matrix
-    if isinstance(objective, SquaredDistance):
-        size = math.prod(objective.shape or ())
-        diagonal = np.ones(size) if objective.mask is None else objective.mask.cpu().double().numpy().reshape(-1)
-        return np.diag(diagonal)
-    if isinstance(objective, LeastSquares | Logistic):
-        dense = (
-            (objective.map.matrix.to_dense() if objective.map.sparse else objective.map.matrix).cpu().double().numpy()
-        )
-        return objective.factor * (1.0 if isinstance(objective, LeastSquares) else 0.25) * dense.T @ dense
-    raise ValueError("the Hessian is known for quadratic and logistic objectives only: give the constant by hand.")
-
-
 def atomic_smoothness(objective: Any, atoms: Any) -> float | None:
     """L_𝒜 = sup over ‖z‖_𝒜 = 1 of the curvature of f along z, or an upper bound; None if nothing is known.
 
@@ -213,38 +158,7 @@ def atomic_smoothness(objective: Any, atoms: Any) -> float | None:
     >>> atomic_smoothness(Quadratic(np.array([[2.0, 1.0], [1.0, 3.0]])), L1Ball(1.0))
     3.0
     """
-    f, atom_set = as_objective(objective), as_atoms(atoms).base
-    scale = 0.25 if isinstance(f, Logistic) else 1.0
-    if isinstance(atom_set, L1Ball):
-        diagonal = _hessian_diagonal(f)
-        if diagonal is not None:
-            return scale * atom_set.radius**2 * float(diagonal.max())
-    if isinstance(atom_set, Dictionary):
-        rows = atom_set.dense_rows()
-        if isinstance(f, SquaredDistance) and f.mask is None:
-            return float(rows.square().sum(1).max())
-        if isinstance(f, LeastSquares | Logistic):
-            images = f.map.matrix @ rows.to(f.map.matrix.dtype).t()
-            return scale * f.factor * float(images.square().sum(0).max())
-        if isinstance(f, Quadratic):
-            return float(((rows.to(f.matrix) @ f.matrix) * rows.to(f.matrix)).sum(1).max())
-    if f.smoothness is None or atom_set.radius is None:
-        return None
-    return f.smoothness * atom_set.radius**2
-
-
-def _hessian_diagonal(objective: Objective) -> Tensor | None:
-    if isinstance(objective, Quadratic):
-        return objective.matrix.diagonal()
-    if isinstance(objective, SquaredDistance):
-        return torch.ones(1) if objective.mask is None else objective.mask.reshape(-1)
-    if isinstance(objective, LeastSquares | Logistic):
-        matrix = objective.map.matrix
-        if not objective.map.sparse:
-            return objective.factor * matrix.square().sum(0)
-        squares = torch.zeros(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
-        return objective.factor * squares.index_add_(0, matrix.col_indices(), matrix.values().square())
-    return None
+    return as_atoms(atoms).largest_curvature(as_objective(objective))
 
 
 def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
@@ -259,11 +173,11 @@ def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
     >>> round(atomic_strong_convexity(Quadratic(np.diag([1.0, 2.0])), L1Ball(1.0, dim=2)), 6)
     0.666667
     """
-    f, atom_set = as_objective(objective), as_atoms(atoms).base
+    f, atom_set = as_objective(objective), as_atoms(atoms)
     if isinstance(atom_set, L1Ball) and atom_set.shape is None and f.shape is not None and atom_set.symmetric:
         atom_set = L1Ball(atom_set.radius, math.prod(f.shape))
-    finite = isinstance(atom_set, Dictionary | L1Ball) and atom_set.shape is not None and atom_set.shape[0] <= 9
-    if not (finite and isinstance(f, QuadraticObjective)):
+    known = atom_set.all_atoms()
+    if known is None or known.shape[1] > 9 or not f.quadratic:
         return max(0.0, minimal_directional_width(atom_set)) ** 2 * f.strong_convexity
     rows = _rows(atom_set, "the strong convexity over atoms")
     normals, offsets = _facets_about_origin(rows)
@@ -274,7 +188,9 @@ def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
         )
     _, values, right = np.linalg.svd(rows, full_matrices=False)
     basis = right[values > 1e-10 * values[0]]
-    hessian = basis @ _hessian(f) @ basis.T
+    whole = f.hessian()
+    assert whole is not None
+    hessian = basis @ whole.cpu().double().numpy() @ basis.T
     if np.linalg.eigvalsh(hessian)[0] <= 1e-13 * np.linalg.eigvalsh(hessian)[-1]:
         return 0.0
     spread = np.einsum("fi,ij,fj->f", normals, np.linalg.inv(hessian), normals) / offsets**2
@@ -296,24 +212,12 @@ def acceleration_constant(atoms: Any, *, greedy: bool = True, dim: int | None = 
     >>> round(acceleration_constant(np.eye(5)), 6)
     5.0
     """
-    atom_set = as_atoms(atoms).base
+    atom_set = as_atoms(atoms)
     size = dim if dim is not None else math.prod(atom_set.shape or ())
-    if isinstance(atom_set, L1Ball | L2Ball | NuclearBall):
-        if not size or (dim is None and atom_set.shape is None):
-            raise ValueError(f"the dimension of {atom_set} is unknown: pass dim.")
-        return float(atom_set.radius or 1.0) ** 2 * size
-    if not isinstance(atom_set, Dictionary):
-        raise ValueError(f"ν is not known for {atom_set}: expected a dictionary or a ball, so pass nu by hand.")
-    rows = atom_set.dense_rows().cpu().double().numpy()
-    squares = np.square(rows).sum(1)
-    rows, squares = rows[squares > 0], squares[squares > 0]
-    values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
-    kept = values > 1e-12 * values[-1]
-    white = rows @ (vectors[:, kept] / np.sqrt(values[kept]))
-    spread = (white * np.square(white).sum(1, keepdims=True)).T @ white / len(rows)
-    if greedy:
-        return float(np.linalg.eigvalsh(spread)[-1] * squares.max())
-    return float(scipy.linalg.eigh(spread, (white / squares[:, None]).T @ white / len(rows), eigvals_only=True)[-1])
+    constant = atom_set.acceleration(greedy, size)
+    if not size or (dim is None and atom_set.shape is None):
+        raise ValueError(f"the dimension of {atom_set} is unknown: pass dim.")
+    return constant
 
 
 def cone_width(atoms: Any) -> float:
@@ -332,7 +236,7 @@ def cone_width(atoms: Any) -> float:
     >>> round(cone_width(np.array([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])), 6)
     0.707107
     """
-    rows = _rows(as_atoms(atoms).base, "the cone width")
+    rows = _rows(as_atoms(atoms), "the cone width")
     rows = np.vstack([np.zeros((1, rows.shape[1])), rows])
     rows = np.unique(rows.round(12), axis=0)
     dimension = int(np.linalg.matrix_rank(rows))

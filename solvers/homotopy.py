@@ -1,4 +1,4 @@
-"""Convex hulls with affine constraints: homotopy conditional gradients and what they are compared with.
+"""Convex hulls with affine constraints: homotopy conditional gradients, with and without dual variables.
 
     minimise  E_ω f(θ, ω) + Σ_i g_i(A_i θ)   over θ ∈ conv(𝒜)
 
@@ -9,26 +9,24 @@
 so that one question to the oracle of 𝒜 in each iteration is all that is ever solved.
 """
 
-import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, is_finite, to_user, wants_numpy
-from unknot.solvers.atoms import AtomSet, Inexact, Product, as_atoms
-from unknot.solvers.objectives import Differentiable, Objective, as_objective
-from unknot.solvers.problem import check_gradient, choose
+from unknot.solvers import schedules
+from unknot.solvers._arrays import as_tensor, dot, to_user, wants_numpy
+from unknot.solvers.atoms import AtomSet, Inexact, as_atoms
+from unknot.solvers.feasibility import feasible_or_warn
+from unknot.solvers.objectives import as_objective
+from unknot.solvers.problem import check_gradient
 from unknot.solvers.result import Result, Run, State, Status
+from unknot.solvers.schedules import Rule, Schedule
 from unknot.solvers.stochastic import DenseIterate, Exact, Iterate, LowRankIterate, StochasticObjective, as_stochastic
 from unknot.solvers.structured import RankOne
-from unknot.solvers.terms import Agreement, Term
-
-Schedule = Callable[[int], float]
+from unknot.solvers.terms import Term
 
 
 def homotopy_cgm(
@@ -39,8 +37,8 @@ def homotopy_cgm(
     *,
     beta0: float = 1.0,
     normalise: bool = True,
-    step: Schedule | None = None,
-    smoothing: Schedule | None = None,
+    step: Rule | None = None,
+    smoothing: Rule | None = None,
     oracle_error: float = 0.0,
     max_iterations: int = 1000,
     tol: float = 0.0,
@@ -56,10 +54,10 @@ def homotopy_cgm(
         v_k = ∇f(θ_k) + Σ_i β_k⁻¹ A_iᵀ(A_i θ_k - prox_{β_k g_i}(A_i θ_k))
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
 
-    Both the objective and the distance from the constraints fall like 1/√k. ``gap`` is a certificate of ours: the
-    smoothed problem lies below the true one, so F_β(θ) - ⟨∇F_β(θ), θ - s⟩ is a lower bound on its optimum, and ``gap``
-    is the value minus the best such bound. A value below the optimum while infeasible is normal: look at
-    ``feasibility`` as well.
+    Both the objective and the distance from the constraints fall like 1/√k. ``gap`` is a certificate of ours, by weak
+    duality: with p_i = prox_{βg_i}(A_i θ), f(θ) + Σ (g_i(p_i) + ‖A_i θ - p_i‖²/β) - ⟨v, θ - s⟩ is a lower bound on
+    the optimum, and ``gap`` is the value minus the best such bound. A value below the optimum while infeasible is
+    normal: look at ``feasibility`` as well.
 
     Args:
         objective: one of :mod:`unknot.solvers.objectives`, a differentiable torch function of x, or an array y for
@@ -94,27 +92,73 @@ def homotopy_cgm(
     >>> result.x.round(1) + 0.0, result.feasibility < 0.02
     (array([1., 0.]), True)
     """
-    smooth = Exact(as_objective(objective))
-    return _solve(
-        "homotopy_cgm",
-        smooth,
-        atoms,
-        constraints,
-        x0,
-        step or (lambda k: 2.0 / (k + 1.0)),
-        smoothing or _decaying(beta0, 1),
-        lambda k: 1.0,
-        normalise=normalise,
-        oracle_error=oracle_error,
-        seed=0,
-        max_iterations=max_iterations,
+    schedule = schedules.hcgm(beta0, step, smoothing)
+    solver = Homotopy(
+        Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise, oracle_error=oracle_error
+    )
+    return solver.run(
+        max_iterations,
         tol=tol,
         feasibility_tol=feasibility_tol,
         time_limit=time_limit,
         callback=callback,
         progress=progress,
         evaluate_every=evaluate_every,
-    )[0]
+        name="homotopy_cgm",
+    )
+
+
+def augmented_lagrangian_cgm(
+    objective: Any,
+    atoms: Any,
+    constraints: Term | Sequence[Term] = (),
+    x0: Any = None,
+    *,
+    beta0: float = 1.0,
+    normalise: bool = True,
+    step: Rule | None = None,
+    smoothing: Rule | None = None,
+    max_iterations: int = 1000,
+    tol: float = 0.0,
+    feasibility_tol: float = 1e-3,
+    time_limit: float | None = None,
+    callback: Callable[[State], Any] | None = None,
+    progress: bool = False,
+    evaluate_every: int = 1,
+) -> Result:
+    """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜) with dual variables: CGAL of Yurtsever, Fercoq and Cevher (2019).
+
+        η_k = 2/(k+1),   λ_k = λ_0 √(k+1),   k = 1, 2, …,   λ_0 = 1/β_0
+        v_k = ∇f(θ_k) + Σ_i A_iᵀ ŷ_i,   ŷ_i = λ_k (w_i - prox(w_i)),   w_i = A_i θ_k + y_i/λ_k
+        s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
+        y_i ← y_i + σ_k (A_i θ_{k+1} - prox(A_i θ_{k+1} + y_i/λ_k)),   σ_k = min(λ_0, 4 D² λ_0 (k+1)^(-3/2) / ‖·‖²)
+
+    It is :func:`homotopy_cgm` with a price y_i on every term: λ_k need not grow as far for the constraints to be met,
+    and at equal time both objective and feasibility are an order of magnitude better. Each iteration costs one product
+    with every A_i more. D is the diameter of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite
+    Programming" (2021).
+
+    Arguments and result are those of :func:`homotopy_cgm`. The gap is a certificate here too: ŷ are dual variables.
+
+    >>> import numpy as np
+    >>> from unknot.solvers.atoms import L2Ball
+    >>> from unknot.solvers.terms import Box
+    >>> result = augmented_lagrangian_cgm(np.array([2.0, -1.0]), L2Ball(3.0), Box(0.0, 1.0), max_iterations=2000)
+    >>> result.x.round(2) + 0.0, result.feasibility < 1e-3
+    (array([1., 0.]), True)
+    """
+    schedule = schedules.cgal(beta0, step, smoothing)
+    solver = Homotopy(Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise)
+    return solver.run(
+        max_iterations,
+        tol=tol,
+        feasibility_tol=feasibility_tol,
+        time_limit=time_limit,
+        callback=callback,
+        progress=progress,
+        evaluate_every=evaluate_every,
+        name="augmented_lagrangian_cgm",
+    )
 
 
 def stochastic_homotopy_cgm(
@@ -125,9 +169,9 @@ def stochastic_homotopy_cgm(
     *,
     beta0: float = 1.0,
     normalise: bool = True,
-    step: Schedule | None = None,
-    smoothing: Schedule | None = None,
-    averaging: Schedule | None = None,
+    step: Rule | None = None,
+    smoothing: Rule | None = None,
+    averaging: Rule | None = None,
     oracle_error: float = 0.0,
     seed: int = 0,
     max_iterations: int = 1000,
@@ -164,26 +208,25 @@ def stochastic_homotopy_cgm(
     >>> bool(np.allclose(result.x, [1.0, 0.0], atol=0.1))
     True
     """
-    return _solve(
-        "stochastic_homotopy_cgm",
+    schedule = schedules.shcgm(beta0, step, smoothing, averaging)
+    solver = Homotopy(
         as_stochastic(objective),
         atoms,
         constraints,
         x0,
-        step or (lambda k: 9.0 / (k + 8.0)),
-        smoothing or _decaying(beta0, 8),
-        averaging or (lambda k: min(1.0, 4.0 / (k + 7.0) ** (2 / 3))),
+        schedule,
         normalise=normalise,
         oracle_error=oracle_error,
         seed=seed,
-        max_iterations=max_iterations,
-        tol=0.0,
-        feasibility_tol=0.0,
+    )
+    return solver.run(
+        max_iterations,
         time_limit=time_limit,
         callback=callback,
         progress=progress,
         evaluate_every=evaluate_every,
-    )[0]
+        name="stochastic_homotopy_cgm",
+    )
 
 
 def stochastic_frank_wolfe(objective: Any, atoms: Any, x0: Any = None, **options: Any) -> Result:
@@ -201,98 +244,212 @@ def stochastic_frank_wolfe(objective: Any, atoms: Any, x0: Any = None, **options
     return stochastic_homotopy_cgm(objective, atoms, (), x0, **options)
 
 
-def _decaying(beta0: float, offset: int) -> Schedule:
-    if not (beta0 > 0 and math.isfinite(beta0)):
-        raise ValueError(f"beta0 is {beta0}: expected a positive number.")
-    return lambda k: beta0 / math.sqrt(k + offset)
+class Homotopy:
+    """A run of homotopy conditional gradients that can be gone on with: iterate, averaged gradient, dual variables, k.
 
+    Args:
+        objective: a :class:`StochasticObjective`; :class:`Exact` for a deterministic one.
+        atoms, constraints, x0: as for :func:`homotopy_cgm`.
+        schedule: of :mod:`unknot.solvers.schedules`, by which η_k, β_k and ρ_k go, and whether there are duals.
+        normalise, oracle_error, seed: as for :func:`homotopy_cgm` and :func:`stochastic_homotopy_cgm`.
+        first: k to begin with.
+        averaged: the averaged gradient to begin with, 0 if left out.
 
-def _solve(
-    name: str,
-    smooth: StochasticObjective,
-    atoms: Any,
-    constraints: Term | Sequence[Term],
-    x0: Any,
-    step: Schedule,
-    smoothing: Schedule,
-    averaging: Schedule,
-    *,
-    normalise: bool,
-    oracle_error: float,
-    seed: int,
-    max_iterations: int,
-    tol: float,
-    feasibility_tol: float,
-    time_limit: float | None,
-    callback: Callable[[State], Any] | None,
-    progress: bool,
-    evaluate_every: int,
-    first: int = 1,
-    averaged: Tensor | None = None,
-) -> tuple[Result, Tensor]:
-    """The loop of both methods, and of a stream that goes on from k = ``first`` with an averaged gradient."""
-    if evaluate_every < 1:
-        raise ValueError(f"evaluate_every is {evaluate_every}: expected at least 1.")
-    atom_set, start, numpy = _read(smooth, as_atoms(atoms), x0)
-    terms = [term.bind(start, numpy) for term in _as_terms(constraints)]
-    norms = [term.norm(start) if normalise else 1.0 for term in terms]
-    low_rank = not terms and smooth.support is not None and x0 is None and start.device.type == "cpu"
-    x: Iterate = DenseIterate(start)
-    if low_rank:
-        assert smooth.support is not None
-        x = LowRankIterate((start.shape[0], start.shape[1]), smooth.support, start.dtype)
-    d = averaged
-    if d is None:
-        d = torch.zeros_like(start) if smooth.support is None else torch.zeros(len(smooth.support)).to(start)
-    exact = isinstance(smooth, Exact) and averaging(2) == 1
-    generator = smooth.generator(seed)
-    if oracle_error:
-        atom_set = _inexact(atom_set, oracle_error, smooth, step, smoothing, terms, norms, start)
-    lower_bound = -math.inf
-    run = Run(max_iterations, 0.0, time_limit, callback, progress, numpy, name)
+    >>> import numpy as np
+    >>> from unknot.solvers.atoms import L2Ball
+    >>> from unknot.solvers.terms import Box
+    >>> run = Homotopy(Exact(as_objective(np.array([2.0, -1.0]))), L2Ball(3.0), Box(0.0, 1.0), None, schedules.cgal())
+    >>> first, second = run.run(500), run.run(500)
+    >>> run.k, second.feasibility < first.feasibility
+    (1001, True)
+    """
 
-    while True:
-        k = first + run.iteration
-        eta, beta, rho = step(k), smoothing(k), averaging(k)
-        _check_schedule(k, eta, beta, rho)
-        d = smooth.average(d, x, rho, generator)
-        v, residuals = _direction(d, x, smooth, terms, norms, beta)
-        if not low_rank:
-            check_gradient(v, run.iteration)
-        z = atom_set.atom(v, x.dense() if oracle_error else None)
+    def __init__(
+        self,
+        objective: StochasticObjective,
+        atoms: Any,
+        constraints: Term | Sequence[Term],
+        x0: Any,
+        schedule: Schedule,
+        *,
+        normalise: bool = True,
+        oracle_error: float = 0.0,
+        seed: int = 0,
+        first: int = 1,
+        averaged: Tensor | None = None,
+    ) -> None:
+        self.objective, self.schedule, self.k = objective, schedule, first
+        x0 = x0.x if isinstance(x0, Result) else x0
+        self.atoms, start, self.numpy = read(objective, as_atoms(atoms), x0)
+        self.terms = [term.bind(start, self.numpy) for term in as_terms(constraints)]
+        self.norms = [term.norm(start) if normalise else 1.0 for term in self.terms]
+        self.oracle_error = oracle_error
+        self.x: Iterate = DenseIterate(start)
+        sparse = self.atoms.sparse_directions and not self.terms and not oracle_error and x0 is None
+        if sparse and objective.support is not None and start.device.type == "cpu":
+            self.x = LowRankIterate((start.shape[0], start.shape[1]), objective.support, start.dtype)
+        size = start.shape if objective.support is None else (len(objective.support),)
+        self.averaged = start.new_zeros(size) if averaged is None else averaged
+        self.duals = [torch.zeros_like(term.apply(start)) for term in self.terms] if schedule.dual is not None else None
+        self.lower = -math.inf
+        self.generator = objective.generator(seed)
+        self._like = start
+        if oracle_error:
+            self.atoms = self._inexact(oracle_error)
 
-        value, feasibility, gap = math.nan, math.nan, math.inf
-        if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
-            value, feasibility, smoothed = _evaluate(x, smooth, terms, norms, residuals, beta)
-            if exact:
-                bound = smoothed - atom_set.bound(v, x.dense(), z) / (beta if terms else 1.0)
-                lower_bound = max(lower_bound, bound)
-                gap = value - lower_bound
-        done = 0 < tol >= gap and feasibility <= feasibility_tol
-        if run.finished(x.dense() if callback is not None else start, value, gap, done, feasibility=feasibility):
-            break
-        x.step(z, eta)
+    def run(
+        self,
+        max_iterations: int = 1000,
+        *,
+        tol: float = 0.0,
+        feasibility_tol: float = 1e-3,
+        time_limit: float | None = None,
+        callback: Callable[[State], Any] | None = None,
+        progress: bool = False,
+        evaluate_every: int = 1,
+        name: str = "homotopy",
+    ) -> Result:
+        """So many iterations more; the arguments are those of :func:`homotopy_cgm`."""
+        if evaluate_every < 1:
+            raise ValueError(f"evaluate_every is {evaluate_every}: expected at least 1.")
+        run = Run(max_iterations, 0.0, time_limit, callback, progress, self.numpy, name)
+        objective, x = self.objective, self.x
+        while True:
+            eta, beta, rho = self.schedule.at(self.k)
+            self.averaged = objective.average(self.averaged, x, rho, self.generator)
+            v, residuals = self._direction(beta)
+            if isinstance(v, Tensor):
+                check_gradient(v, run.iteration)
+            answer = self.atoms.ask(v, x.dense() if self.oracle_error else None)
+            value, feasibility, gap = math.nan, math.nan, math.inf
+            if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
+                value, feasibility, gap = self._evaluate(v, residuals, answer.lower, beta)
+            done = 0 < tol >= gap and feasibility <= feasibility_tol
+            shown = x.dense() if callback is not None else self._like
+            if run.finished(shown, value, gap, done, feasibility=feasibility):
+                break
+            x.step(answer.atom, eta)
+            self.k += 1
+            if self.duals is not None:
+                self._raise_prices(beta)
+        if math.isnan(value):  # the run ended between two evaluations
+            value, feasibility, gap = self._evaluate(v, residuals, answer.lower, beta)
+            run.values[-1], run.feasibilities[-1], run.gaps[-1] = value, feasibility, gap
+        if run.status != Status.CONVERGED:
+            run.status = feasible_or_warn(run, self.atoms, x.dense(), self.terms, self.norms)
+        return self._result(run, feasibility)
 
-    if math.isnan(value):
-        value, feasibility, _ = _evaluate(x, smooth, terms, norms, residuals, beta)
-        run.values[-1], run.feasibilities[-1] = value, feasibility
-    if run.status != Status.CONVERGED:
-        run.status = _feasible_or_warn(run, atom_set, x, terms, norms, start)
-    more: dict[str, Any] = {}
-    factors = x.factors() if isinstance(x, LowRankIterate) else None
-    if factors is not None:
-        left, right = factors
-        sizes = torch.linalg.vector_norm(left, dim=1)
-        more["weights"] = to_user(sizes, numpy)
-        more["active"] = tuple(
-            RankOne(1.0, None, u / size, w) for u, w, size in zip(left, right, sizes.tolist(), strict=True)
+    def _direction(self, beta: float) -> tuple[Any, list[Tensor]]:
+        """β v = β d + Σ_i ‖A_i‖⁻² A_iᵀ(w_i - prox(w_i)), and these residuals; without terms v = d, maybe sparse."""
+        x, d, objective = self.x, self.averaged, self.objective
+        if isinstance(x, LowRankIterate):
+            return x.sparse(d), []
+        residuals = [self._residual(i, beta) for i in range(len(self.terms))]
+        if not self.terms and objective.support is None:
+            return d, residuals
+        v = torch.zeros_like(x.x) if not self.terms else None
+        for term, residual, norm in zip(self.terms, residuals, self.norms, strict=True):
+            back = term.adjoint(residual, x.x)
+            if v is not None:
+                v.add_(back, alpha=norm**-2)
+            else:
+                v = back * norm**-2
+        assert v is not None
+        if objective.support is None:
+            v.add_(d, alpha=beta)
+        else:
+            v.view(-1).index_add_(0, objective.support, d, alpha=beta if self.terms else 1.0)
+        return v, residuals
+
+    def _residual(self, i: int, beta: float) -> Tensor:
+        """w - prox(w) for w = A_i θ + β y_i, which is β times the dual variable of the lower bound."""
+        term, size = self.terms[i], beta * self.norms[i] ** 2
+        if self.duals is None:
+            return term.residual(self.x.dense(), size)
+        shifted = torch.add(term.apply(self.x.dense()), self.duals[i], alpha=size)
+        return shifted - term.prox(shifted, size)
+
+    def _raise_prices(self, beta: float) -> None:
+        """y_i ← y_i + σ (A_i θ - prox(A_i θ + β y_i))."""
+        assert self.duals is not None
+        assert self.schedule.dual is not None
+        steps = []
+        for i, norm in enumerate(self.norms):
+            # A θ - prox(w) = (w - prox(w)) - β y
+            steps.append(self._residual(i, beta).sub_(self.duals[i], alpha=beta * norm**2))
+        squared = sum(dot(step, step) / norm**2 for step, norm in zip(steps, self.norms, strict=True))
+        sigma = self.schedule.dual
+        if self.atoms.diameter is not None and squared > 0:
+            sigma *= min(1.0, 4 * self.atoms.diameter**2 * len(steps) / (self.k**1.5 * squared))
+        for dual, step, norm in zip(self.duals, steps, self.norms, strict=True):
+            dual.add_(step, alpha=sigma / norm**2)
+
+    def _evaluate(self, v: Any, residuals: list[Tensor], lower: float, beta: float) -> tuple[float, float, float]:
+        """f + Σ Lipschitz g, the distance from all constraints, and the gap.
+
+        With ŷ_i = residual_i/β_i ∈ ∂g_i(p_i), p_i = prox(w_i), Fenchel's inequality and convexity of f give
+
+            F* ≥ f(θ) + Σ_i (g_i(p_i) + ⟨ŷ_i, A_i θ - p_i⟩) - (⟨v, θ⟩ - min_z ⟨v, z⟩).
+        """
+        x, objective = self.x, self.objective
+        value = bound = objective.value(x)
+        squared = size = 0.0
+        for i, (term, norm, residual) in enumerate(zip(self.terms, self.norms, residuals, strict=True)):
+            y = term.apply(x.dense())
+            away = residual if self.duals is None else residual.sub(self.duals[i], alpha=beta * norm**2)
+            part = dot(residual, away) / (beta * norm**2)
+            bound, size = bound + part, size + abs(part)
+            if term.indicator:
+                own = residual if self.duals is None else term.residual(x.dense(), beta)
+                squared += dot(own, own)
+            else:
+                value += term.value(y)
+                bound += term.value(y - away)
+        if objective.exact and lower > -math.inf and isinstance(v, Tensor):
+            scale = beta if self.terms else 1.0
+            at = dot(v, x.dense())
+            rounding = 1e-14 * math.sqrt(v.numel()) * (size + abs(value) + abs(at) / scale)
+            rounding *= 1 if v.dtype == torch.float64 else 1e7
+            self.lower = max(self.lower, bound - (at - lower) / scale - rounding)
+        return value, math.sqrt(squared), max(0.0, value - self.lower) if not self.terms else value - self.lower
+
+    def _inexact(self, delta: float) -> AtomSet:
+        """The oracle with additive error δ η_k/2 · D² (L_f + ‖A‖²/β_k), times β_k as the oracle gets β_k v_k."""
+        diameter, smoothness = self.atoms.diameter, self.objective.smoothness
+        if not delta > 0:
+            raise ValueError(f"oracle_error is {delta}: expected 0 (as exact as the oracle is) or more.")
+        if diameter is None or smoothness is None:
+            raise ValueError(
+                "oracle_error needs the diameter of the set and the smoothness of f, one of which is unknown: use a "
+                "set with a diameter, and Sampled(..., smoothness=L) or an objective that knows its L."
+            )
+        squared = sum((t.norm(self._like) / norm) ** 2 for t, norm in zip(self.terms, self.norms, strict=True))
+
+        def error(question: int) -> float:
+            k = question + 1
+            beta = self.schedule.smoothing(k) if self.terms else 1.0
+            return delta * self.schedule.step(k) / 2 * diameter**2 * (smoothness * beta + squared)
+
+        return Inexact(self.atoms, additive=error)
+
+    def _result(self, run: Run, feasibility: float) -> Result:
+        more: dict[str, Any] = {}
+        factors = self.x.factors() if isinstance(self.x, LowRankIterate) else None
+        if factors is not None:
+            left, right = factors
+            sizes = torch.linalg.vector_norm(left, dim=1)
+            more["weights"] = to_user(sizes, self.numpy)
+            more["active"] = tuple(
+                RankOne(1.0, None, u / size, w) for u, w, size in zip(left, right, sizes.tolist(), strict=True)
+            )
+        x = self.x.dense()
+        more["violations"] = tuple(
+            float(torch.linalg.vector_norm(term.residual(x, 1.0))) for term in self.terms if term.indicator
         )
-    violations = tuple(float(torch.linalg.vector_norm(r)) for t, r in zip(terms, residuals, strict=True) if t.indicator)
-    result = run.result(x.dense(), feasibility=feasibility, violations=violations, **more)
-    return result, d
+        return run.result(x.clone(), feasibility=feasibility, **more)
 
 
-def _read(smooth: StochasticObjective, atom_set: AtomSet, x0: Any) -> tuple[AtomSet, Tensor, bool]:
+def read(smooth: StochasticObjective, atom_set: AtomSet, x0: Any) -> tuple[AtomSet, Tensor, bool]:
     """Agree on shape, dtype, device and kind of array; the start is x0 or an atom."""
     start = None if x0 is None else as_tensor(x0, "x0")
     shape = smooth.shape or atom_set.shape or (None if start is None else tuple(start.shape))
@@ -314,7 +471,8 @@ def _read(smooth: StochasticObjective, atom_set: AtomSet, x0: Any) -> tuple[Atom
     return bound, start.to(dtype=dtype, device=device).clone(), numpy
 
 
-def _as_terms(constraints: Term | Sequence[Term]) -> list[Term]:
+def as_terms(constraints: Term | Sequence[Term]) -> list[Term]:
+    """A list of terms, checked."""
     terms = [constraints] if isinstance(constraints, Term) else list(constraints)
     for term in terms:
         if not isinstance(term, Term):
@@ -322,319 +480,3 @@ def _as_terms(constraints: Term | Sequence[Term]) -> list[Term]:
                 f"a constraint is a {type(term).__name__}: expected a term of unknot.solvers.terms, such as Box(0, 1)."
             )
     return terms
-
-
-def _check_schedule(k: int, eta: float, beta: float, rho: float) -> None:
-    if not (0 <= eta <= 1 and beta > 0 and 0 <= rho <= 1):
-        raise ValueError(
-            f"the schedules give η = {eta}, β = {beta}, ρ = {rho} at k = {k}: expected η and ρ in [0, 1] and β > 0."
-        )
-
-
-def _direction(
-    d: Tensor, x: Iterate, smooth: StochasticObjective, terms: list[Term], norms: list[float], beta: float
-) -> tuple[Any, list[Tensor]]:
-    """β v = β d + Σ_i ‖A_i‖⁻² A_iᵀ(A_i θ - prox(A_i θ)), and the residuals; without terms v = d, maybe sparse."""
-    if isinstance(x, LowRankIterate):
-        return x.sparse(d), []
-    residuals = [term.residual(x.x, beta * norm**2) for term, norm in zip(terms, norms, strict=True)]
-    if not terms and smooth.support is None:
-        return d, residuals
-    v = torch.zeros_like(x.x) if not terms else None
-    for term, residual, norm in zip(terms, residuals, norms, strict=True):
-        back = term.adjoint(residual, x.x)
-        if v is not None:
-            v.add_(back, alpha=norm**-2)
-        else:
-            v = back * norm**-2
-    assert v is not None
-    if smooth.support is None:
-        v.add_(d, alpha=beta)
-    else:
-        v.view(-1).index_add_(0, smooth.support, d, alpha=beta if terms else 1.0)
-    return v, residuals
-
-
-def _evaluate(
-    x: Iterate,
-    smooth: StochasticObjective,
-    terms: list[Term],
-    norms: list[float],
-    residuals: list[Tensor],
-    beta: float,
-) -> tuple[float, float, float]:
-    """f + Σ Lipschitz g, the distance from all constraints, and the smoothed F_β = f + Σ g(p) + ‖Aθ - p‖²/(2β)."""
-    value = smoothed = smooth.value(x)
-    squared = 0.0
-    for term, norm, residual in zip(terms, norms, residuals, strict=True):
-        size = float(residual.double().square().sum())
-        smoothed += size / (2 * beta * norm**2)
-        if term.indicator:
-            squared += size
-        else:
-            y = term.apply(x.dense())
-            value += term.value(y)
-            smoothed += term.value(y - residual)
-    return value, math.sqrt(squared), smoothed
-
-
-def _inexact(
-    atom_set: AtomSet,
-    delta: float,
-    smooth: StochasticObjective,
-    step: Schedule,
-    smoothing: Schedule,
-    terms: list[Term],
-    norms: list[float],
-    like: Tensor,
-) -> AtomSet:
-    """The oracle with additive error δ η_k/2 · D² (L_f + ‖A‖²/β_k), times β_k as the oracle gets β_k v_k."""
-    diameter, smoothness = atom_set.diameter, smooth.smoothness
-    if not delta > 0:
-        raise ValueError(f"oracle_error is {delta}: expected 0 (as exact as the oracle is) or more.")
-    if diameter is None or smoothness is None:
-        raise ValueError(
-            "oracle_error needs the diameter of the set and the smoothness of f, one of which is unknown: use a set "
-            "with a diameter, and Sampled(..., smoothness=L) or an objective that knows its L."
-        )
-    squared = sum((term.norm(like) / norm) ** 2 for term, norm in zip(terms, norms, strict=True))
-
-    def error(question: int) -> float:
-        k = question + 1
-        beta = smoothing(k) if terms else 1.0
-        return delta * step(k) / 2 * diameter**2 * (smoothness * beta + squared)
-
-    return Inexact(atom_set, additive=error)
-
-
-TREND = -0.05
-"""A distance from the constraints that falls more slowly than k to this power does not fall."""
-
-
-def _feasible_or_warn(
-    run: Run, atom_set: AtomSet, x: Iterate, terms: list[Term], norms: list[float], like: Tensor
-) -> Status:
-    """Warn if feasibility does not improve; "infeasible" if no point of the hull meets the constraints for certain.
-
-    The certificate is that of Frank-Wolfe on h(θ) = Σ ‖A_i‖⁻² dist²(A_i θ, 𝒦_i) / 2, from where the run ended:
-    h(θ) - ⟨∇h(θ), θ - s⟩ ≤ min h, so if it is positive, no point has h = 0.
-    """
-    distances = np.array(run.feasibilities)
-    k = np.arange(1, len(distances) + 1)
-    known = np.isfinite(distances) & (k >= len(k) / 4)
-    if len(distances) < 100 or known.sum() < 10 or not distances[known].min() > 1e-6 * max(1.0, np.nanmax(distances)):
-        return run.status
-    trend = float(np.polyfit(np.log(k[known]), np.log(distances[known]), 1)[0])
-    if trend < TREND:
-        return run.status
-    pairs = [(term, norm) for term, norm in zip(terms, norms, strict=True) if term.indicator]
-    theta, lowest = DenseIterate(x.dense().clone()), -math.inf
-    for step in range(200):
-        gradient, value = torch.zeros_like(like), 0.0
-        for term, norm in pairs:
-            residual = term.residual(theta.x, 1.0)
-            gradient += term.adjoint(residual, like) * norm**-2
-            value += float(residual.square().sum()) / (2 * norm**2)
-        z = atom_set.atom(gradient, theta.x)
-        lowest = max(lowest, value - atom_set.bound(gradient, theta.x, z))
-        if lowest > 1e-6 * value:
-            break
-        theta.step(z, 2 / (step + 3))
-    said = (
-        f"the distance from the constraints is {distances[-1]:.4g} after {len(distances) - 1} iterations and does not "
-        f"fall (like k^{trend:.2f}; expected k^-0.4 or faster)"
-    )
-    if lowest > 0:
-        warnings.warn(
-            f"{said}: the constraints are infeasible, no point of {atom_set} meets {', '.join(map(str, terms))}. "
-            "Enlarge the set or loosen the constraints.",
-            UserWarning,
-            stacklevel=4,
-        )
-        return Status.INFEASIBLE
-    warnings.warn(
-        f"{said}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
-        UserWarning,
-        stacklevel=4,
-    )
-    return run.status
-
-
-def s3ccm(
-    objective: Any,
-    project: Callable[[Any], Any],
-    constraint: Term | None = None,
-    x0: Any = None,
-    *,
-    gamma: float | Schedule = 1.0,
-    seed: int = 0,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
-    evaluate_every: int = 1,
-) -> Result:
-    """Stochastic three-composite minimisation of Yurtsever et al. (S3CCM), the baseline that projects.
-
-        x = P_𝒳(y + γu),   u ← u + (y - x)/γ,   y ← prox_{γg}(x - γ(u + ∇f(x, ω)))
-
-    Every iteration projects on 𝒳, a full decomposition for sets of matrices. A γ above 1/L_f may not converge, the
-    thesis' γ = 1 with L_f = 2 included; a function of k that falls does.
-
-    Args:
-        objective: as for :func:`stochastic_homotopy_cgm`.
-        project: x → nearest point of 𝒳.
-        constraint: a term without a map, such as ``Box``.
-        x0: start; 0 if left out.
-        gamma: γ, or a function of k = 1, 2, ….
-
-    Other arguments and the result are those of :func:`stochastic_homotopy_cgm`.
-
-    >>> import numpy as np
-    >>> from unknot.solvers.terms import Box
-    >>> ball = lambda x: x * min(1.0, 3.0 / np.linalg.norm(x))
-    >>> noisy = lambda x, rng: x - rng.normal([2.0, -1.0], 0.5)
-    >>> result = s3ccm(noisy, ball, Box(0.0, 1.0), np.ones(2), gamma=lambda k: 1 / k, max_iterations=2000)
-    >>> bool(np.allclose(result.x, [1.0, 0.0], atol=0.1))
-    True
-    """
-    smooth = as_stochastic(objective)
-    _, start, numpy = _read(smooth, as_atoms(lambda v: v), x0)
-    term = None if constraint is None else _as_terms(constraint)[0].bind(start, numpy)
-    if term is not None and term.apply(start) is not start:
-        raise ValueError(f"{term} has a map: S3CCM takes terms of θ itself, such as Box(0, 1).")
-    rule = gamma if callable(gamma) else lambda k: float(gamma)
-    generator = smooth.generator(seed)
-
-    def projected(y: Tensor) -> Tensor:
-        return as_tensor(project(to_user(y, numpy)), "the projection").to(y)
-
-    y = start
-    dual = (y - projected(y)) / rule(1)
-    run = Run(max_iterations, 0.0, time_limit, callback, progress, numpy, "s3ccm")
-    while True:
-        size = rule(run.iteration + 1)
-        if not (size > 0 and math.isfinite(size)):
-            raise ValueError(f"gamma is {size} at k = {run.iteration + 1}: expected a positive number.")
-        x = DenseIterate(projected(y + size * dual))
-        if not is_finite(x.x):
-            run.status = Status.DIVERGED
-            break
-        value, feasibility = math.nan, math.nan
-        residual = torch.zeros(()) if term is None else term.residual(x.x, size)
-        if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
-            value, feasibility = smooth.value(x), float(torch.linalg.vector_norm(residual))
-        if run.finished(x.x, value, math.inf, feasibility=feasibility):
-            break
-        dual = dual + (y - x.x) / size
-        d = torch.zeros_like(x.x) if smooth.support is None else torch.zeros(len(smooth.support)).to(x.x)
-        d = smooth.average(d, x, 1.0, generator)
-        y = x.x - size * dual
-        if smooth.support is None:
-            y.sub_(d, alpha=size)
-        else:
-            y.view(-1).index_add_(0, smooth.support, d, alpha=-size)
-        y = y if term is None else term.prox(y, size)
-    feasibility = float(torch.linalg.vector_norm(residual))
-    return run.result(x.x, value=smooth.value(x), feasibility=feasibility, violations=(feasibility,) if term else ())
-
-
-def minimise_over_intersection(
-    objective: Any, first: Any, second: Any, x0: Any = None, *, splitting: str = "auto", **options: Any
-) -> Result:
-    """Minimise f over 𝒰 ∩ 𝒱, each with its own oracle or projection (paragraph "Splitting").
-
-        product:     min f(u) over (u, v) ∈ 𝒰 × 𝒱 with u = v; both sets are asked separately
-        projection:  min f(u) over u ∈ 𝒰 with u ∈ 𝒱, by the projection on 𝒱
-
-    Args:
-        objective: deterministic, as for :func:`homotopy_cgm`, or a :class:`StochasticObjective`.
-        first: 𝒰, an atom set; it needs its shape for "product".
-        second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
-        x0: start of u.
-        splitting: "product", "projection", or "auto" by the kind of ``second``.
-        options: of :func:`homotopy_cgm` or :func:`stochastic_homotopy_cgm`.
-
-    Returns:
-        The :class:`Result` with u as ``x``, which lies in conv(𝒰); ``feasibility`` is ‖u - v‖, or dist(u, 𝒱).
-
-    >>> import numpy as np
-    >>> from unknot.solvers.atoms import L1Ball, L2Ball
-    >>> y = np.array([2.0, 0.5, 0.0])
-    >>> both = minimise_over_intersection(y, L2Ball(1.0, dim=3), L1Ball(1.2, dim=3), max_iterations=20_000)
-    >>> bool(np.abs(both.x).sum() < 1.22), bool(np.linalg.norm(both.x) <= 1)
-    (True, True)
-    """
-    kind = choose(splitting, ("auto", "product", "projection"), "splitting")
-    if kind == "auto":
-        kind = "projection" if isinstance(second, Term) else "product"
-    stochastic = isinstance(objective, StochasticObjective)
-    solver: Any = stochastic_homotopy_cgm if stochastic else homotopy_cgm
-    if kind == "projection":
-        if not isinstance(second, Term):
-            raise ValueError("splitting by projection needs a constraint as the second set, such as Box(0, 1).")
-        return solver(objective, first, second, x0, **options)
-    sets = as_atoms(first), as_atoms(second)
-    shape = sets[0].shape
-    if shape is None or sets[1].shape != shape:
-        raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
-    size = math.prod(shape)
-    start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), wants_numpy(x0))
-    smooth = objective if stochastic else Exact(as_objective(objective))
-    numpy = wants_numpy(x0) if smooth.adopts else smooth.numpy
-    block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth.objective, shape)
-    result = solver(block, Product(*sets), Agreement(size), start, **options)
-    u = as_tensor(result.x, "x")[:size].reshape(shape)
-    return dataclasses.replace(result, x=to_user(u, numpy))
-
-
-def _first_block(f: Objective, shape: tuple[int, ...]) -> Differentiable:
-    """f(u) of θ = (u, v), exactly."""
-    size = math.prod(shape)
-
-    def gradient(x: Tensor) -> Tensor:
-        padded = torch.zeros_like(x)
-        padded[:size] = f.gradient(x[:size].reshape(shape)).reshape(-1)
-        return padded
-
-    return Differentiable(
-        lambda x: f.value(x[:size].reshape(shape)),
-        gradient=gradient,
-        smoothness=f.smoothness,
-        shape=(2 * size,),
-        dtype=f.dtype,
-    )
-
-
-class _FirstBlock(StochasticObjective):
-    """E f(u, ω) of θ = (u, v)."""
-
-    def __init__(self, inner: StochasticObjective, shape: tuple[int, ...]) -> None:
-        self.inner, self.block, self.size = inner, shape, math.prod(shape)
-        self.shape = (2 * self.size,)
-        self.dtype, self.device, self.smoothness = inner.dtype, inner.device, inner.smoothness
-        self.support, self.adopts = inner.support, inner.adopts
-
-    @property
-    def numpy(self) -> bool:  # type: ignore[override]
-        return self.inner.numpy
-
-    @numpy.setter
-    def numpy(self, numpy: bool) -> None:
-        self.inner.numpy = numpy
-
-    def generator(self, seed: int) -> Any:
-        return self.inner.generator(seed)
-
-    def _first(self, x: Iterate) -> DenseIterate:
-        return DenseIterate(x.dense()[: self.size].reshape(self.block))
-
-    def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
-        if self.support is not None:
-            return self.inner.average(d, self._first(x), rho, generator)
-        part = d[: self.size].reshape(self.block)
-        d[: self.size] = self.inner.average(part, self._first(x), rho, generator).reshape(-1)
-        return d
-
-    def value(self, x: Iterate) -> float:
-        return self.inner.value(self._first(x))

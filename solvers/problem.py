@@ -1,8 +1,6 @@
 """What solvers do alike before their first iteration: read the problem, and stop on what cannot be right."""
 
-import difflib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +8,25 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor, is_finite, wants_numpy
-from unknot.solvers.atoms import AtomSet, Dictionary, L1Ball, as_atoms
-from unknot.solvers.objectives import Differentiable, Objective, as_objective
+from unknot.solvers.atoms import AtomSet, as_atoms
+from unknot.solvers.objectives import Objective, as_objective
+from unknot.solvers.result import Result
+from unknot.solvers.structured import Atom, Decomposition
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective and an atom set that fit together; ``zero`` is the origin of their space, ``x0`` the start."""
+    """An objective and an atom set that fit together; ``zero`` is the origin of their space, ``x0`` the start.
+
+    A start that is an earlier result brings its atoms and weights along in ``warm``.
+    """
 
     objective: Objective
     atoms: AtomSet
     zero: Tensor
     x0: Tensor | None
     numpy: bool
+    warm: Decomposition | None = None
 
 
 def read_problem(objective: Any, atoms: Any, x0: Any, smoothness: float | None) -> Problem:
@@ -30,14 +34,17 @@ def read_problem(objective: Any, atoms: Any, x0: Any, smoothness: float | None) 
     f, atom_set = as_objective(objective), as_atoms(atoms)
     if smoothness is not None and not (smoothness > 0 and math.isfinite(smoothness)):
         raise ValueError(f"smoothness is {smoothness}: expected L > 0, or None to use the objective's own.")
+    warm = None
+    if isinstance(x0, Result):
+        warm, x0 = x0, x0.x
     start = None if x0 is None else as_tensor(x0, "x0")
-    dictionary = atom_set.base if isinstance(atom_set.base, Dictionary) else None
     kinds = [] if x0 is None else [wants_numpy(x0)]
-    if dictionary is not None:
-        kinds.append(dictionary.numpy)
+    own = atom_set.kind()
+    if own is not None:
+        kinds.append(own.numpy)
     dtype, device = f.dtype, f.device
-    if isinstance(f, Differentiable):
-        source = start if start is not None else dictionary
+    if f.adopts:
+        source = start if start is not None else own
         if source is not None:
             dtype, device = source.dtype, source.device
     else:
@@ -55,25 +62,18 @@ def read_problem(objective: Any, atoms: Any, x0: Any, smoothness: float | None) 
         torch.zeros(shape, dtype=dtype, device=device),
         None if start is None else start.to(dtype=dtype, device=device).clone(),
         numpy,
+        None if warm is None else _atoms_of(warm, dtype, device),
     )
 
 
-def numbered(atoms: AtomSet, zero: Tensor) -> int | None:
-    """How many atoms there are to number: columns of a dictionary, coordinates of a ball or simplex."""
-    base = atoms.base
-    if isinstance(base, Dictionary):
-        return base.count
-    return zero.numel() if isinstance(base, L1Ball) else None
-
-
-def choose(name: Any, choices: Sequence[str], what: str) -> str:
-    """A choice by name, whatever its hyphens; a clear error for anything else."""
-    key = str(name).replace("_", "-").replace(" ", "-").lower()
-    if key in choices:
-        return key
-    close = difflib.get_close_matches(key, choices, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    raise ValueError(f"{what} {name!r} is unknown: expected one of {', '.join(choices)}{hint}")
+def _atoms_of(result: Result, dtype: torch.dtype, device: torch.device) -> Decomposition | None:
+    """Weights and atoms of a result, if it has any and they are of the run's kind."""
+    if not result.active:
+        return None
+    weights = as_tensor(result.weights, "the weights of x0").reshape(-1).tolist()
+    parts: list[tuple[float, Atom]] = list(zip(weights, result.active, strict=True))
+    first = result.active[0].dense()
+    return parts if first.dtype == dtype and first.device.type == device.type else None
 
 
 def check_gradient(gradient: Tensor, iteration: int) -> None:

@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import to_user
 from unknot.solvers.active import ActiveSet
-from unknot.solvers.atoms import AtomSet, Dictionary, L1Ball, as_atoms
+from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
+from unknot.solvers.batched import batched_pursuit
+from unknot.solvers.certificates import SpanCertificate
+from unknot.solvers.choices import choose
 from unknot.solvers.corrections import SPAN, full_correction
-from unknot.solvers.geometry import acceleration_constant, atomic_smoothness
-from unknot.solvers.objectives import Line, Point, SquaredDistance, along, as_objective
-from unknot.solvers.problem import Problem, check_gradient, choose, numbered, read_problem
+from unknot.solvers.lines import Line, Point, along
+from unknot.solvers.objectives import SquaredDistance, as_objective
+from unknot.solvers.problem import Problem, check_gradient, read_problem
 from unknot.solvers.result import Result, Run, State, Status
 from unknot.solvers.steps import Step, StepSize
 from unknot.solvers.structured import Atom, Decomposition
@@ -50,6 +52,7 @@ def matching_pursuit(
     seed: int = 0,
     max_iterations: int = 1000,
     tol: float = 1e-8,
+    rtol: float = 0.0,
     time_limit: float | None = None,
     callback: Callable[[State], Any] | None = None,
     progress: bool = False,
@@ -75,7 +78,7 @@ def matching_pursuit(
             ½‖x - y‖²; for y ``[B, d]`` and a dictionary ``[d, n]`` "generalised" and "orthogonal" solve the batch.
         atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
             direction.
-        x0: start in lin(𝒜); 0 if left out. The orthogonal and batched variants start at 0.
+        x0: start in lin(𝒜), or an earlier :class:`Result`; 0 if left out. The batched variants start at 0.
         variant: one of the six above.
         step: "short" (the formulas above), "line-search", "backtracking" or "affine"; "auto" is "short" where L is
             known. Accelerated and orthogonal variants ignore it.
@@ -87,6 +90,7 @@ def matching_pursuit(
         seed: of the random variants.
         max_iterations: updates at most; for the orthogonal variant, the number of atoms.
         tol: stop once the gap is at most this; without any certificate, once ‖∇f‖_𝒜* is.
+        rtol: or at most this times |f(x)|.
         time_limit: seconds.
         callback: gets a :class:`State` for every iterate; returning True stops the run.
         progress: show a progress bar.
@@ -106,12 +110,12 @@ def matching_pursuit(
     key = str(variant).replace("_", "-").lower()
     variant = choose(_ALIASES.get(key, variant), VARIANTS, "variant")
     f, atom_set = as_objective(objective), as_atoms(atoms).symmetrised()
-    if isinstance(f, SquaredDistance) and len(f.shape or ()) == 2 and isinstance(atom_set, Dictionary):
-        kind = f.numpy and atom_set.numpy
+    if isinstance(f, SquaredDistance) and f.target.ndim == 2 and atom_set.batch_rows() is not None:
+        kind = f.numpy and atom_set.kind().numpy
         run = Run(max_iterations, tol, time_limit, callback, progress, kind, "matching_pursuit")
-        return _batched_pursuit(f, atom_set, x0, variant, run)
+        return batched_pursuit(f, atom_set, x0, variant, run)
     problem = read_problem(f, atom_set, x0, smoothness)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit")
+    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit", rtol)
     return _pursue(problem, variant, step, "short", smoothness, atomic_smoothness, nu, radius, seed, run)
 
 
@@ -127,6 +131,7 @@ def coordinate_descent(
     seed: int = 0,
     max_iterations: int = 1000,
     tol: float = 1e-8,
+    rtol: float = 0.0,
     time_limit: float | None = None,
     callback: Callable[[State], Any] | None = None,
     progress: bool = False,
@@ -153,6 +158,7 @@ def coordinate_descent(
         seed: of the random variants.
         max_iterations: updates at most.
         tol: stop once the gap is at most this; without any certificate, once max_i |∇_i f| is.
+        rtol: or at most this times |f(x)|.
         time_limit: seconds.
         callback: gets a :class:`State` for every iterate; returning True stops the run.
         progress: show a progress bar.
@@ -168,7 +174,7 @@ def coordinate_descent(
     """
     variant = choose(variant, COORDINATE_VARIANTS, "variant")
     problem = read_problem(objective, L1Ball(1.0), x0, smoothness)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "coordinate_descent")
+    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "coordinate_descent", rtol)
     default = "short" if smoothness is not None else "affine"
     pursuit = _AS_PURSUIT.get(variant, variant)
     return _pursue(problem, pursuit, step, default, smoothness, None, nu, radius, seed, run)
@@ -187,7 +193,7 @@ def _pursue(
     run: Run,
 ) -> Result:
     f, atoms, zero = problem.objective, problem.atoms, problem.zero
-    start = _start(problem)
+    start = problem.warm or ([] if problem.x0 is None or not bool(problem.x0.any()) else atoms.span_weights(problem.x0))
     generator = torch.Generator().manual_seed(seed)
     certificate = SpanCertificate(problem, radius, run.tol)
     point = f.at(zero.clone() if problem.x0 is None else problem.x0)
@@ -202,21 +208,21 @@ def _pursue(
 
     while True:
         value, gap, stationary, z = point.value(), math.nan, False, None
-        if run.iteration % every == 0 or run.iteration == run.max_iterations:
+        if run.iteration % every == 0 or run.iteration == run.max_iterations or run.expired():
             gradient = point.gradient()
             check_gradient(gradient, run.iteration)
-            z = atoms.atom(gradient)
-            gap, stationary = certificate(gradient, value, point.x, z)
+            z, lower = _ask(atoms, gradient, run.tolerance(value))
+            gap, stationary = certificate(point, gradient, value, lower)
             if correction is not None and active.knows(z):
                 stationary = True  # f is minimal over the chosen atoms, and no other is better
-            if (gap <= certificate.tol or stationary) and point.refresh():
+            if (gap <= run.tolerance(value) or stationary) and point.refresh():
                 continue  # a certificate must not rest on accumulated rounding
         if run.finished(point.x, value, gap, stationary):
             break
         if correction is not None:
             assert z is not None
             active.add(z, 0.0)
-            active.set_weights(correction.solve(active, point))
+            active.set_weights(correction.solve(active, point, run.expired))
             point.jump(active.combine())
             continue
         if variant == "random":
@@ -226,9 +232,21 @@ def _pursue(
         gamma = rule(run.iteration - 1, line, math.inf)
         point.move(line, gamma)
         active.move(line.direction, gamma)
+        if variant != "random" and run.stalled(gamma > 0):
+            break
 
-    fields = active.export(problem.numpy, numbered(atoms, zero))
+    fields = active.export(problem.numpy, atoms.count(zero))
+    if math.isnan(run.gaps[-1]):  # stopped between two looks at the gradient
+        fields["gap"] = certificate.against(run.values[-1])
     return run.result(point.x, **fields, smoothness=rule.smoothness)
+
+
+def _ask(atoms: AtomSet, gradient: Tensor, tol: float) -> tuple[Atom, float]:
+    """The steepest atom and a lower bound; exactly where an answer without a bound would end the run."""
+    answer = atoms.ask(gradient)
+    if answer.lower == -math.inf and -answer.atom.inner(gradient) <= tol:
+        answer = atoms.ask(gradient, exact=True)
+    return answer.atom, answer.lower
 
 
 def _step_size(
@@ -241,7 +259,7 @@ def _step_size(
         if step == "short" and smoothness is None and f.smoothness is None:
             step = "backtracking"
     if affine is None and step == "affine":
-        affine = atomic_smoothness(f, problem.atoms)
+        affine = problem.atoms.largest_curvature(f)
     rule = StepSize(step, f, smoothness, default=default, atomic_smoothness=affine)
     if rule.schedule is not None or rule.name == "diameter":
         raise ValueError(f"step {step!r} is for hulls: expected 'short', 'line-search', 'backtracking' or 'affine'.")
@@ -266,18 +284,17 @@ def _accelerated(
     """
     f, atoms, zero = problem.objective, problem.atoms, problem.zero
     if nu is None:
-        nu = acceleration_constant(atoms, greedy=greedy, dim=zero.numel())
+        nu = atoms.acceleration(greedy, zero.numel())
     elif not (nu > 0 and math.isfinite(nu)):
         raise ValueError(f"nu is {nu}: expected a positive number, or None for a safe one.")
     L = smoothness if smoothness is not None else f.smoothness
     guessed = L is None
     v = f.at(point.x.clone())
-    base = atoms.base
-    count = base.count if isinstance(base, Dictionary) else None
+    count = atoms.count(zero)
     weights_x = np.zeros(count or 0)
     for weight, atom in start if count else ():
         assert isinstance(atom.key, int)
-        weights_x[atom.key] += weight * atom.scale
+        weights_x[atom.key] += weight * math.copysign(1.0, atom.scale)
     weights_v = weights_x.copy()
     every = 1 if greedy else _round(atoms, zero)
     beta, rule = 0.0, None
@@ -285,9 +302,14 @@ def _accelerated(
     best_x, best_weights = point.x.clone(), weights_x.copy()
     gradient = point.gradient()
     check_gradient(gradient, 0)
-    gap, stationary = certificate(gradient, value, point.x, atoms.atom(gradient))
+    gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run.tol)[1])
 
     while True:
+        if (gap <= run.tolerance(value) or stationary) and point.refresh():
+            v.refresh()
+            value = point.value()  # a certificate must not rest on accumulated rounding
+            gradient = point.gradient()
+            gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run.tol)[1])
         if run.finished(point.x, value, gap, stationary):
             break
         if value - best > DIVERGENCE * max(first - best, 1e-12 * abs(first)):
@@ -311,8 +333,8 @@ def _accelerated(
         if (run.iteration - 1) % every == 0:
             gradient = point.gradient()
             check_gradient(gradient, run.iteration - 1)
-            steepest = atoms.atom(gradient)
-            gap, stationary = certificate(gradient, point.value(), point.x, steepest)
+            steepest, lower = _ask(atoms, gradient, run.tol)
+            gap, stationary = certificate(point, gradient, point.value(), lower)
             if greedy:
                 z = steepest
         drift = _downhill(point, z_random)
@@ -324,7 +346,7 @@ def _accelerated(
             if count:
                 sign, atom = moved.direction.terms[0]
                 assert isinstance(atom.key, int)
-                weights[atom.key] += amount * sign * atom.scale
+                weights[atom.key] += amount * sign * math.copysign(1.0, atom.scale)
         value = point.value()
         if not math.isnan(gap):
             gap = certificate.against(value)
@@ -338,14 +360,11 @@ def _accelerated(
         fields.update(value=best, gap=certificate.against(best))
     elif math.isnan(gap):
         fields.update(gap=certificate.against(value))
-    if isinstance(base, L1Ball):
-        weights = x.cpu().double().numpy().reshape(-1) / base.radius
-    if isinstance(base, Dictionary | L1Ball):
+    if count:
         active = ActiveSet(zero, signed=True)
         for index in np.flatnonzero(weights).tolist():
-            atom = base.column(index) if isinstance(base, Dictionary) else base.coordinate(index, base.radius, zero)
-            active.add(atom, float(weights[index]))
-        fields.update(active.export(problem.numpy, len(weights)))
+            active.add(atoms.numbered(index, zero), float(weights[index]))
+        fields.update(active.export(problem.numpy, count))
     return run.result(x, **fields)
 
 
@@ -357,165 +376,4 @@ def _downhill(point: Point, z: Atom) -> Line:
 
 def _round(atoms: AtomSet, zero: Tensor) -> int:
     """Draws in which every atom comes up about once."""
-    return max(1, numbered(atoms, zero) or zero.numel())
-
-
-def _start(problem: Problem) -> Decomposition:
-    """Weights and atoms of x0 over the span."""
-    x0, atoms = problem.x0, problem.atoms.base
-    if x0 is None or not bool(x0.any()):
-        return []
-    if isinstance(atoms, Dictionary):
-        rows = atoms.dense_rows()
-        weights = torch.linalg.lstsq(rows.t().cpu().double(), x0.cpu().double()[:, None], driver="gelsd").solution[:, 0]
-        residual = float(torch.linalg.vector_norm(rows.t() @ weights.to(rows) - x0))
-        if residual > 1e-6 * float(torch.linalg.vector_norm(x0)):
-            raise ValueError(
-                f"x0 is outside the span of the atoms, {residual:.3g} away: expected a combination of them."
-            )
-        return [(float(weight), atoms.column(i)) for i, weight in enumerate(weights.tolist()) if weight]
-    if isinstance(atoms, L1Ball):
-        flat = x0.reshape(-1)
-        return [
-            (float(flat[i]) / atoms.radius, atoms.coordinate(i, atoms.radius, x0))
-            for i in torch.nonzero(flat).reshape(-1).tolist()
-        ]
-    scale = float(torch.linalg.vector_norm(x0)) / (atoms.radius or 1.0)
-    try:
-        return [(scale * weight, atom) for weight, atom in atoms.decompose(x0 / scale)]
-    except ValueError as error:
-        raise ValueError(f"x0 cannot be written in atoms of {atoms}: start from 0 by leaving it out.") from error
-
-
-class SpanCertificate:
-    """Upper bounds on f(θ) - f(θ*) over lin(𝒜), and the test that stands in where there is none.
-
-    ‖∇f(θ)‖² / (2μ), with the gradient's part in the span, for μ-strongly convex f; ⟨∇f(θ), θ⟩ + radius · ‖∇f(θ)‖_𝒜* for
-    a bound on ‖θ*‖_𝒜. The best lower bound on f(θ*) so far certifies later iterates too.
-    """
-
-    def __init__(self, problem: Problem, radius: float | None, tol: float) -> None:
-        if radius is not None and not radius >= 0:
-            raise ValueError(f"radius is {radius}: expected a bound on the atomic norm of the optimum, 0 or more.")
-        self._problem, self._radius, self.tol = problem, radius, tol
-        self._mu = problem.objective.strong_convexity
-        self._lower = -math.inf
-
-    def __call__(self, gradient: Tensor, value: float, x: Tensor, z: Atom) -> tuple[float, bool]:
-        """The gap at x, and whether x is stationary though nothing certifies it."""
-        atoms = self._problem.atoms
-        steepness = atoms.bound(gradient, None, z)  # ‖∇f‖_𝒜*
-        gap = math.inf
-        if self._mu > 0:
-            gap = float(atoms.span_part(gradient.reshape(-1)).square().sum()) / (2 * self._mu)
-        if self._radius is not None and math.isfinite(steepness):
-            linear = float(torch.dot(gradient.reshape(-1), x.reshape(-1)))
-            gap = min(gap, max(0.0, linear + self._radius * max(0.0, steepness)))
-        self._lower = max(self._lower, value - gap)
-        return gap, math.isinf(gap) and steepness <= self.tol
-
-    def against(self, value: float) -> float:
-        """The gap of another iterate, by the best lower bound so far."""
-        return value - self._lower
-
-
-def _batched_pursuit(f: SquaredDistance, atoms: Dictionary, x0: Any, variant: str, run: Run) -> Result:
-    """Matching pursuit or OMP of every row of a target ``[B, d]``, all signals in step.
-
-    OMP keeps an orthonormal basis of each signal's atoms (Gram-Schmidt, twice where needed), so a step is one product
-    of the residuals with the dictionary and a few of the size of the basis; coefficients come from one triangular solve
-    at the end. A signal whose gap is within the tolerance waits for the others.
-    """
-    if variant not in ("generalised", "orthogonal"):
-        raise ValueError(
-            f"variant {variant!r} solves one problem at a time: expected 'generalised' or 'orthogonal' for a batch of "
-            f"targets {list(f.shape or ())}, or one target [d]."
-        )
-    if f.mask is not None or x0 is not None:
-        raise ValueError("batched matching pursuit starts from 0 and takes no mask: leave x0 and mask out.")
-    batch, size = f.target.shape
-    if atoms.shape != (size,):
-        hint = "; signals are rows, so pass its transpose" if atoms.shape == (batch,) else ""
-        raise ValueError(
-            f"the target has shape {[batch, size]} but the atoms have dimension {list(atoms.shape or ())}: "
-            f"expected [B, d] with d as in the dictionary [d, n]{hint}."
-        )
-    bound = atoms.bind(f.dtype, f.device, run.numpy)
-    rows = bound.dense_rows()
-    steepest = Steepest(rows)
-    squares = rows.square().sum(1)
-    residual = f.target.clone()
-    coefficients = torch.zeros((batch, atoms.count), dtype=f.dtype, device=f.device)
-    steps = min(run.max_iterations, size) if variant == "orthogonal" else 0
-    basis = residual.new_zeros((batch, steps, size))
-    triangle = torch.eye(steps, dtype=f.dtype, device=f.device).repeat(batch, 1, 1)
-    right, chosen = residual.new_zeros((batch, steps)), torch.zeros((batch, steps), dtype=torch.long, device=f.device)
-    depleted = torch.zeros(batch, dtype=torch.bool, device=f.device)
-    k = 0
-    while True:
-        values = residual.square().sum(1) / 2
-        gaps = bound.span_part(residual.t()).square().sum(0) / 2 if bound.count < size else values
-        working = (gaps > run.tol) & ~depleted
-        done = not bool(working.any())
-        stop = run.finished(f.target - residual, float(values.sum()), float(gaps.max()), done)
-        run.values[-1], run.gaps[-1] = values.cpu().numpy(), gaps.cpu().numpy()
-        if stop:
-            break
-        index = steepest(residual)
-        if variant == "generalised":
-            gamma = working * (rows[index] * residual).sum(1) / squares[index]
-            residual = residual - gamma[:, None] * rows[index]
-            coefficients.scatter_add_(1, index[:, None], gamma[:, None])
-            continue
-        if k == steps:
-            depleted[:] = True
-            continue
-        new = rows[index]
-        for _ in range(2):
-            inner = torch.bmm(basis[:, :k], new[:, :, None])
-            new = new - torch.bmm(inner.transpose(1, 2), basis[:, :k])[:, 0]
-            triangle[:, :k, k] += inner[:, :, 0]
-            norm = torch.linalg.vector_norm(new, dim=1)
-            if bool((norm > 0.7 * squares[index].sqrt()).all()):
-                break  # little was taken away, so little accuracy was lost
-        depleted |= working & (norm <= 1e3 * torch.finfo(f.dtype).eps * squares[index].sqrt())
-        working &= ~depleted
-        new = new * (working / norm.clamp_min(torch.finfo(f.dtype).tiny))[:, None]
-        triangle[:, :k, k] *= working[:, None]
-        triangle[:, k, k] = torch.where(working, norm, 1.0)
-        basis[:, k], chosen[:, k] = new, index
-        right[:, k] = (new * residual).sum(1)
-        residual = residual - right[:, k, None] * new
-        k += 1
-    if k:
-        solved = torch.linalg.solve_triangular(triangle[:, :k, :k], right[:, :k, None], upper=True)[:, :, 0]
-        coefficients.scatter_add_(1, chosen[:, :k], solved)
-    return run.result(f.target - residual, coefficients=to_user(coefficients, run.numpy), smoothness=1.0)
-
-
-class Steepest:
-    """argmax_i |⟨r, z_i⟩| for every row r of a batch.
-
-    In double precision on a CPU the products are screened in single precision, at half the cost; rows in which another
-    atom comes within the rounding error of the best are settled in double, so that the answer is that of double.
-    """
-
-    def __init__(self, rows: Tensor) -> None:
-        self._columns = rows.t().contiguous()
-        screened = rows.dtype == torch.float64 and rows.device.type == "cpu"
-        self._single = self._columns.float() if screened else None
-        # A dot product of d terms, of inputs rounded first, is off by (d + 2) u ‖r‖ ‖z‖ at most; two are compared.
-        unit = torch.finfo(torch.float32).eps / 2
-        self._slack = 2 * (rows.shape[1] + 2) * unit * float(torch.linalg.vector_norm(rows, dim=1).max())
-
-    def __call__(self, residual: Tensor) -> Tensor:
-        """Indices ``[B]``."""
-        if self._single is None:
-            return (residual @ self._columns).abs_().max(1).indices
-        norms = torch.linalg.vector_norm(residual, dim=1, keepdim=True).clamp_min(torch.finfo(residual.dtype).tiny)
-        scores = ((residual / norms).float() @ self._single).abs_()
-        best, index = scores.max(1)
-        unsettled = (scores >= (best - self._slack)[:, None]).sum(1) > 1
-        if bool(unsettled.any()):
-            index[unsettled] = (residual[unsettled] @ self._columns).abs_().max(1).indices
-        return index
+    return max(1, atoms.count(zero) or zero.numel())

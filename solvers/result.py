@@ -16,9 +16,11 @@ from unknot.solvers.structured import Atom
 
 
 class Status(str, Enum):
-    """Why a run ended; compares equal to its text. Only the baseline FNNOMP stalls: it ends short of the optimum.
+    """Why a run ended; compares equal to its text.
 
-    Infeasible means certainly so: no point of the hull meets the constraints.
+    Stalled means that another iteration would change nothing though the tolerance is not met: rounding is in the way,
+    or the method (FNNOMP) ends short of the optimum. Infeasible means certainly so: no point of the hull meets the
+    constraints.
     """
 
     CONVERGED = "converged"
@@ -143,6 +145,7 @@ class Run:
     progress: bool
     numpy: bool
     name: str
+    rtol: float = 0.0
     status: Status = Status.MAX_ITERATIONS
 
     def __post_init__(self) -> None:
@@ -151,12 +154,15 @@ class Run:
             raise ValueError(f"max_iterations is {limit!r}: expected a whole number, 0 or more.")
         if not self.tol >= 0:
             raise ValueError(f"tol is {self.tol}: expected 0 or more (0 does not stop at any gap).")
+        if not 0 <= self.rtol < 1:
+            raise ValueError(f"rtol is {self.rtol}: expected a number from 0 (no relative tolerance) to below 1.")
         if self.time_limit is not None and not self.time_limit >= 0:
             raise ValueError(f"time_limit is {self.time_limit}: expected seconds, 0 or more, or None.")
         self.values: list[Any] = []
         self.gaps: list[Any] = []
         self.times: list[float] = []
         self.feasibilities: list[float] = []
+        self.still = 0
         self.bar: Any = None
         if self.progress:
             from tqdm.auto import tqdm
@@ -169,15 +175,39 @@ class Run:
         """k of the iterate that is looked at next."""
         return len(self.values)
 
+    def tolerance(self, value: float) -> float:
+        """The gap at which an iterate of this value is good enough."""
+        return max(self.tol, self.rtol * abs(value))
+
+    def expired(self) -> bool:
+        """Whether the time is up; what takes long inside an iteration asks this."""
+        return self.time_limit is not None and time.perf_counter() - self.started >= self.time_limit
+
+    def stalled(self, moved: bool) -> bool:
+        """Note whether an iteration moved; True after two in a row that did not: the next would not either."""
+        self.still = 0 if moved else self.still + 1
+        if self.still < 2:
+            return False
+        self.status = Status.STALLED
+        return True
+
     def finished(
-        self, x: Any, value: float, gap: float, stationary: bool = False, *, feasibility: float | None = None
+        self,
+        x: Any,
+        value: float,
+        gap: float,
+        stationary: bool = False,
+        *,
+        feasibility: float | None = None,
+        evaluated: bool = True,
     ) -> bool:
         """Record θ_k, then say whether to stop; ``stationary`` is the solver's own test where there is no gap.
 
-        A method with constraints gives ``feasibility`` as well, and NaN for what it did not evaluate.
+        A method with constraints gives ``feasibility`` as well, and NaN for what it did not evaluate, as does one that
+        says that it did not.
         """
         k = self.iteration
-        if not math.isfinite(value) and not (math.isnan(value) and feasibility is not None):
+        if not math.isfinite(value) and not (math.isnan(value) and (feasibility is not None or not evaluated)):
             self.close()
             raise ValueError(
                 f"f(x) is {value} at iteration {k}: expected a finite number; check the objective and the start, "
@@ -193,7 +223,7 @@ class Run:
             last = {"gap": f"{gap:.2g}"} if feasibility is None else {"feasibility": f"{feasibility:.2g}"}
             self.bar.set_postfix(value=f"{value:.4g}", **last, refresh=False)
             self.bar.update(k > 0)
-        if 0 < self.tol >= gap or stationary:
+        if 0 < self.tolerance(value) >= gap or stationary:
             self.status = Status.CONVERGED
         elif k >= self.max_iterations:
             self.status = Status.MAX_ITERATIONS
@@ -212,7 +242,8 @@ class Run:
             return False
         try:
             shown = to_user(x.clone(), self.numpy) if isinstance(x, Tensor) else x
-            return self.callback(State(k, shown, value, gap, elapsed)) is True
+            answer = self.callback(State(k, shown, value, gap, elapsed))
+            return isinstance(answer, bool | np.bool_) and bool(answer)
         except StopIteration:
             return True
 

@@ -7,7 +7,7 @@ accuracy, and sees the matrix only through products: dense or sparse, NumPy, Sci
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import is_sparse
+from unknot.solvers.choices import choose
 
 METHODS = ("auto", "lapack", "lanczos", "lobpcg", "power")
 SMALL = 128
@@ -25,10 +26,32 @@ MAX_STEPS = 100
 """Steps of the power method and of LOBPCG at most; what they have then is the answer."""
 
 
+class Eigenpair(NamedTuple):
+    """Value, unit vector, and how far the extreme eigenvalue may lie beyond the value.
+
+    ``error`` is infinite for the power method and LOBPCG: that an estimate moves little, or that a residual is small,
+    only says that *some* eigenvalue is near. LAPACK finds them all; ARPACK's error is its residual, its tolerance and
+    rounding, provided that the start has a part in the wanted eigenvector, as one with noise in it has.
+    """
+
+    value: float
+    vector: Any
+    error: float
+
+
+class SingularPair(NamedTuple):
+    """Value, unit left and right vectors, and how far the largest singular value may lie above the value."""
+
+    value: float
+    left: Any
+    right: Any
+    error: float
+
+
 def smallest_eigenvector(
     matrix: Any, start: Any = None, *, method: str = "auto", tol: float = 0.0, max_steps: int = MAX_STEPS
-) -> tuple[float, Any]:
-    """Smallest (algebraic) eigenvalue of a symmetric matrix ``[n, n]`` and a unit eigenvector ``[n]``.
+) -> Eigenpair:
+    """Smallest (algebraic) eigenvalue of a symmetric matrix ``[n, n]``, a unit eigenvector ``[n]``, and an error bound.
 
     Args:
         matrix: dense or sparse; of it only the symmetric part counts where it is dense.
@@ -39,75 +62,87 @@ def smallest_eigenvector(
         max_steps: of "power" and "lobpcg".
 
     >>> import numpy as np
-    >>> value, vector = smallest_eigenvector(np.diag([2.0, -1.0, 3.0]))
-    >>> round(value, 6), np.abs(vector).round(6)
-    (-1.0, array([0., 1., 0.]))
+    >>> value, vector, error = smallest_eigenvector(np.diag([2.0, -1.0, 3.0]))
+    >>> round(value, 6), np.abs(vector).round(6), error < 1e-14
+    (-1.0, array([0., 1., 0.]), True)
     """
     if isinstance(matrix, Tensor) and not is_sparse(matrix):
         if matrix.device.type != "cpu" or (method == "auto" and len(matrix) <= SMALL) or method == "lapack":
-            values, vectors = torch.linalg.eigh((matrix + matrix.t()) / 2)
-            return float(values[0]), vectors[:, 0].clone()
-        value, vector = smallest_eigenvector(
+            values, vectors = torch.linalg.eigh(((matrix + matrix.t()) / 2).double())
+            largest = float(values.abs().max())
+            return Eigenpair(float(values[0]), vectors[:, 0].to(matrix), _rounding(largest, len(matrix), matrix.dtype))
+        value, vector, error = smallest_eigenvector(
             ((matrix + matrix.t()) / 2).numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
         )
-        return value, torch.from_numpy(vector).to(matrix)
+        return Eigenpair(value, torch.from_numpy(vector).to(matrix), error)
     operator = _scipy(matrix)
     size = operator.shape[0]
     chosen = _choose(method, size)
     v0 = _start(start, size, operator.dtype)
     if chosen == "lapack":
-        values, vectors = scipy.linalg.eigh(_dense(operator), subset_by_index=[0, 0])
-        return float(values[0]), vectors[:, 0]
+        values, vectors = scipy.linalg.eigh(_dense(operator).astype(np.float64))
+        largest = float(np.abs(values).max())
+        return Eigenpair(
+            float(values[0]), vectors[:, 0].astype(operator.dtype), _rounding(largest, size, operator.dtype)
+        )
     if chosen == "power":
         # λ_max ≤ max_i Σ_j |M_ij|, so shift - M is positive semi-definite and its top eigenvector is the answer.
         shift = float(np.max(np.asarray(abs(operator).sum(axis=1))))
         value, vector = _power(lambda v: shift * v - operator @ v, v0, tol * (shift or 1.0), max_steps)
-        return shift - value, vector
+        return Eigenpair(shift - value, vector, math.inf)
     return _symmetric(operator, v0, chosen, tol, max_steps, largest=False)
 
 
 def top_singular_pair(
     matrix: Any, start: Any = None, *, method: str = "auto", tol: float = 0.0, max_steps: int = MAX_STEPS
-) -> tuple[float, Any, Any]:
-    """Largest singular value of a matrix ``[m, n]`` with its unit left ``[m]`` and right ``[n]`` singular vectors.
+) -> SingularPair:
+    """Largest singular value of a matrix ``[m, n]``, unit left ``[m]`` and right ``[n]`` vectors, and an error bound.
 
     Arguments as for :func:`smallest_eigenvector`; ``start`` is near the right singular vector. With "power" and
     tol=1e-2 this is the oracle of the thesis' matrix completion.
 
     >>> import numpy as np, scipy.sparse
-    >>> value, left, right = top_singular_pair(scipy.sparse.diags_array([1.0, -3.0, 2.0]), method="power", tol=1e-12)
-    >>> round(value, 6), (left * right).round(3) + 0.0
-    (3.0, array([ 0., -1.,  0.]))
+    >>> matrix = scipy.sparse.diags_array([1.0, -3.0, 2.0])
+    >>> value, left, right, error = top_singular_pair(matrix, method="power", tol=1e-12)
+    >>> round(value, 6), (left * right).round(3) + 0.0, error  # power iterations certify nothing
+    (3.0, array([ 0., -1.,  0.]), inf)
     """
     small = min(matrix.shape) <= SMALL
     if isinstance(matrix, Tensor) and not is_sparse(matrix):
         if matrix.device.type != "cpu" or (method == "auto" and small) or method == "lapack":
-            left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-            return float(values[0]), left[:, 0].clone(), right[0].clone()
+            left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+            top = float(values[0])
+            error = _rounding(top, max(matrix.shape), matrix.dtype)
+            return SingularPair(top, left[:, 0].to(matrix), right[0].to(matrix), error)
         if method == "power":  # in torch, whose products of single precision are the fastest here
             first = torch.from_numpy(_start(_numpy(start), matrix.shape[1], matrix.numpy().dtype))
             transposed = matrix.t()
             _, v = _power(lambda x: transposed @ (matrix @ x), first, 2 * tol, max_steps, relative=True)
-            return _left(matrix @ v, v)
-        sigma, u, v = top_singular_pair(matrix.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps)
-        return sigma, torch.from_numpy(u).to(matrix), torch.from_numpy(v).to(matrix)
+            return SingularPair(*_left(matrix @ v, v), math.inf)
+        sigma, u, v, error = top_singular_pair(
+            matrix.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
+        )
+        return SingularPair(sigma, torch.from_numpy(u).to(matrix), torch.from_numpy(v).to(matrix), error)
     operator = _scipy(matrix)
     chosen = _choose(method, min(operator.shape))
     if chosen == "lapack":
-        left, values, right = np.linalg.svd(_dense(operator), full_matrices=False)
-        return float(values[0]), left[:, 0], right[0]
+        left, values, right = np.linalg.svd(_dense(operator).astype(np.float64), full_matrices=False)
+        top = float(values[0])
+        error = _rounding(top, max(operator.shape), operator.dtype)
+        return SingularPair(top, left[:, 0].astype(operator.dtype), right[0].astype(operator.dtype), error)
     v0 = _start(start, operator.shape[1], operator.dtype)
     if chosen == "power":
         transpose = operator.T
         _, v = _power(lambda x: transpose @ (operator @ x), v0, 2 * tol, max_steps, relative=True)
-        return _left(operator @ v, v)
+        return SingularPair(*_left(operator @ v, v), math.inf)
     if operator.shape[0] < operator.shape[1]:
-        gram = _gram(operator.T)
-        _, u = _symmetric(gram, _unit(operator @ v0), chosen, tol, max_steps, largest=True)
+        square, u, error = _symmetric(_gram(operator.T), _unit(operator @ v0), chosen, tol, max_steps, largest=True)
         sigma, v, u = _left(operator.T @ u, u)
-        return sigma, u, v
-    _, v = _symmetric(_gram(operator), v0, chosen, tol, max_steps, largest=True)
-    return _left(operator @ v, v)
+    else:
+        square, v, error = _symmetric(_gram(operator), v0, chosen, tol, max_steps, largest=True)
+        sigma, u, v = _left(operator @ v, v)
+    # σ_max² ≤ square + error, and sigma² is what the vectors give of it
+    return SingularPair(sigma, u, v, math.sqrt(max(0.0, square + error)) - sigma if error < math.inf else math.inf)
 
 
 def _power(product: Any, vector: Any, tol: float, max_steps: int, relative: bool = False) -> tuple[float, Any]:
@@ -127,9 +162,7 @@ def _power(product: Any, vector: Any, tol: float, max_steps: int, relative: bool
     return value, vector
 
 
-def _symmetric(
-    operator: Any, v0: np.ndarray, method: str, tol: float, max_steps: int, largest: bool
-) -> tuple[float, np.ndarray]:
+def _symmetric(operator: Any, v0: np.ndarray, method: str, tol: float, max_steps: int, largest: bool) -> Eigenpair:
     """An extreme eigenpair by ARPACK or LOBPCG; either may fail on matrices such as 0, where any vector is right."""
     if method == "lobpcg":
         with warnings.catch_warnings():
@@ -137,16 +170,38 @@ def _symmetric(
             values, vectors = scipy.sparse.linalg.lobpcg(
                 operator, v0[:, None], tol=tol or None, maxiter=max_steps, largest=largest
             )
-        return float(values[0]), _unit(vectors[:, 0])
+        return Eigenpair(float(values[0]), _unit(vectors[:, 0]), math.inf)
     try:
         values, vectors = scipy.sparse.linalg.eigsh(operator, k=1, which="LA" if largest else "SA", v0=v0, tol=tol)
     except scipy.sparse.linalg.ArpackNoConvergence as stopped:
         if not len(stopped.eigenvalues):
-            return float(v0 @ (operator @ v0)), v0
-        values, vectors = stopped.eigenvalues, stopped.eigenvectors
+            return Eigenpair(float(v0 @ (operator @ v0)), v0, math.inf)
+        return Eigenpair(float(stopped.eigenvalues[0]), stopped.eigenvectors[:, 0], math.inf)
     except scipy.sparse.linalg.ArpackError:
-        return float(v0 @ (operator @ v0)), v0
-    return float(values[0]), vectors[:, 0]
+        image = operator @ v0
+        flat = not np.any(image)  # ARPACK refuses a start that the matrix maps to 0, as the matrix 0 does
+        return Eigenpair(float(v0 @ image), v0, 0.0 if flat and _is_zero(operator) else math.inf)
+    value, vector = float(values[0]), vectors[:, 0]
+    residual = float(np.linalg.norm(operator @ vector - value * vector))
+    size = max(abs(value), float(np.linalg.norm(operator @ v0)), _frobenius(operator))
+    return Eigenpair(value, vector, residual + tol * abs(value) + _rounding(size, operator.shape[0], operator.dtype))
+
+
+def _rounding(size: float, dim: int, dtype: Any) -> float:
+    """What rounding may do to an eigenvalue of a matrix whose norm is ``size``."""
+    eps = torch.finfo(dtype).eps if isinstance(dtype, torch.dtype) else np.finfo(dtype).eps
+    return 4 * math.sqrt(dim) * float(eps) * size
+
+
+def _frobenius(operator: Any) -> float:
+    if isinstance(operator, np.ndarray):
+        return float(np.linalg.norm(operator))
+    return float(np.linalg.norm(operator.data)) if hasattr(operator, "data") else 0.0
+
+
+def _is_zero(operator: Any) -> bool:
+    probe = np.random.default_rng(1).standard_normal(operator.shape[1])
+    return not np.any(operator @ probe)
 
 
 def _gram(matrix: Any) -> Any:
@@ -197,8 +252,6 @@ def _scipy(matrix: Any) -> Any:
 
 
 def _choose(method: str, size: int) -> str:
-    from unknot.solvers.problem import choose
-
     chosen = choose(method, METHODS, "method")
     if chosen == "auto":
         return "lapack" if size <= SMALL else "lanczos"

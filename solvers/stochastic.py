@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor, to_user, wants_numpy
-from unknot.solvers.objectives import Differentiable, Objective, as_objective
+from unknot.solvers.objectives import Objective, as_objective
 from unknot.solvers.structured import Atom, RankOne
 
 
@@ -20,6 +20,7 @@ class DenseIterate:
 
     def __init__(self, x: Tensor) -> None:
         self.x = x.contiguous()
+        self.version = 0
 
     def observed(self, support: Tensor, positions: Tensor | None = None) -> Tensor:
         """Entries at flat indices ``support[positions]``."""
@@ -27,6 +28,7 @@ class DenseIterate:
 
     def step(self, atom: Atom, eta: float) -> None:
         """θ ← θ + η (s - θ)."""
+        self.version += 1
         if isinstance(atom, RankOne):  # in one pass over memory
             self.x.addr_(atom.u, atom.v, beta=1 - eta, alpha=eta * atom.scale)
         else:
@@ -51,6 +53,7 @@ class LowRankIterate:
         pointers[1:] = torch.bincount(self.rows, minlength=shape[0]).cumsum(0)
         self._pattern = (self.columns.int().numpy(), pointers.numpy())
         self.values = torch.zeros(len(support), dtype=dtype)
+        self.version = 0
         self.count, self.scale = 0, 1.0
         self.capacity = max(16, shape[0] * shape[1] // sum(shape))
         self.base: Tensor | None = None
@@ -63,6 +66,7 @@ class LowRankIterate:
     def step(self, atom: Atom, eta: float) -> None:
         """θ ← θ + η (s - θ)."""
         assert isinstance(atom, RankOne)
+        self.version += 1
         self.values.mul_(1 - eta).add_(atom.u[self.rows] * atom.v[self.columns], alpha=eta * atom.scale)
         if eta >= 1:
             self.count, self.scale, self.base = 0, 1.0, None
@@ -124,6 +128,7 @@ class StochasticObjective(ABC):
         support: flat indices of the entries that gradients may touch; None for all. Averaged gradients are then
             vectors over it.
         smoothness: L_f if known, for the error that an inexact oracle may make.
+        exact: whether there is nothing random about it, so that one gradient is the gradient.
     """
 
     shape: tuple[int, ...] | None = None
@@ -132,6 +137,7 @@ class StochasticObjective(ABC):
     numpy: bool = False
     support: Tensor | None = None
     smoothness: float | None = None
+    exact: bool = False
     adopts: bool = False
     """Whether f takes arrays of any kind, so that the start decides which."""
 
@@ -269,29 +275,38 @@ class SampledEntries(StochasticObjective):
 class Exact(StochasticObjective):
     """A deterministic objective: its gradient is exact, and there is nothing to average."""
 
+    exact = True
+
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self.shape, self.dtype, self.device = objective.shape, objective.dtype, objective.device
         self.numpy = objective.numpy
-        self.adopts = isinstance(objective, Differentiable)
+        self.adopts = objective.adopts
         self._point: Any = None
+        self._at: tuple[Any, int] | None = None
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]
         """Of the objective."""
         return self.objective.smoothness
 
+    def point(self, x: Iterate) -> Any:
+        """The objective's point at x, which is computed anew only if x has moved since."""
+        here = (x, x.version)
+        if self._point is None:
+            self._point = self.objective.at(x.dense().clone())
+        elif self._at is None or self._at[0] is not x or self._at[1] != x.version:
+            self._point.jump(x.dense().clone())
+        self._at = here
+        return self._point
+
     def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
         """The gradient is copied: it may be the user's own array, and averaging works in place."""
-        if self._point is None:
-            self._point = self.objective.at(x.dense())
-        else:
-            self._point.jump(x.dense())
-        return d.mul_(1 - rho).add_(self._point.gradient(), alpha=rho)
+        return d.mul_(1 - rho).add_(self.point(x).gradient(), alpha=rho)
 
     def value(self, x: Iterate) -> float:
         """f(θ), at no cost where the gradient was asked before."""
-        value: float = self._point.value() if self._point is not None else self.objective.at(x.dense()).value()
+        value: float = self.point(x).value()
         return value
 
 

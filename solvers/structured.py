@@ -4,6 +4,7 @@ An atom knows how to be added to an iterate and multiplied with a direction at t
 """
 
 import dataclasses
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -58,11 +59,16 @@ class Atom(ABC):
         """Equal for equal atoms, so that a repeated atom is recognised."""
         if self.key is not None:
             return (self.key, self.scale)
-        return self.dense().detach().cpu().numpy().tobytes()
+        return digest(self.dense())
 
     def unsigned(self: AnyAtom) -> tuple[float, AnyAtom]:
         """Sign and atom of positive scale: over a span, z and -z are one atom."""
         return (1.0, self) if self.scale >= 0 else (-1.0, dataclasses.replace(self, scale=-self.scale))
+
+
+def digest(array: Tensor) -> bytes:
+    """16 bytes that tell an array from any other: a key must not hold a second copy of its atom."""
+    return hashlib.blake2b(array.detach().cpu().contiguous().numpy().data, digest_size=16).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +159,7 @@ class Dense(Atom):
 
 @dataclass(frozen=True, eq=False)
 class Sparse(Dense):
-    """scale · vector, given by its nonzero entries; a few of them make an iteration cheap, a stack holds them dense."""
+    """scale · vector, given by its nonzero entries; memory and time grow with those."""
 
     vector: Tensor = dataclasses.field(init=False, repr=False)
     indices: Tensor
@@ -183,8 +189,20 @@ class Sparse(Dense):
         return self.scale**2 * float(self.values.square().sum())
 
     def parts(self) -> tuple[Tensor, ...]:
-        """The flattened array."""
-        return (self.dense().reshape(-1),)
+        """Indices and scaled values; a stack pads the shorter ones with zeros."""
+        return (self.indices, self.scale * self.values)
+
+    @staticmethod
+    def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
+        """A gather and row sums."""
+        indices, values = parts
+        return (direction.reshape(-1)[indices] * values).sum(1)
+
+    @staticmethod
+    def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
+        """A scatter."""
+        indices, values = parts
+        into.view(-1).index_add_(0, indices.reshape(-1), (values * weights[:, None]).reshape(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,8 +231,8 @@ class RankOne(Atom):
 
     @property
     def identity(self) -> Hashable:
-        """The factors."""
-        return (self.scale, self.u.cpu().numpy().tobytes(), self.v.cpu().numpy().tobytes())
+        """By the factors."""
+        return (self.scale, digest(self.u), digest(self.v))
 
     def parts(self) -> tuple[Tensor, ...]:
         """The scaled left factor and the right one."""
@@ -249,19 +267,36 @@ class Stack:
 
     def append(self, atom: Atom) -> None:
         """Add an atom at the end."""
-        kind = Dense if isinstance(atom, Dense) else type(atom)
+        parts = self._fit(atom)
+        if len(self.atoms) == len(self._rows[0]):
+            self._rows = [torch.cat([row, torch.zeros_like(row)]) for row in self._rows]
+        self._write(len(self.atoms), parts)
+        self.atoms.append(atom)
+
+    def replace(self, position: int, atom: Atom) -> None:
+        """Put an atom in the place of another."""
+        self._write(position, self._fit(atom))
+        self.atoms[position] = atom
+
+    def _fit(self, atom: Atom) -> tuple[Tensor, ...]:
+        """What is kept of an atom, after the arrays have been made to take its kind and width."""
+        kind = type(atom)
         if not self.atoms:
-            self._kind, self._rows = kind, [part.new_empty((4, *part.shape)) for part in atom.parts()]
+            self._kind, self._rows = kind, [part.new_zeros((4, *part.shape)) for part in atom.parts()]
         elif kind is not self._kind and self._kind is not Dense:
             dense = torch.stack([other.dense().reshape(-1) for other in self.atoms])
             self._kind, self._rows = Dense, [dense.repeat(2, 1)]
         parts = atom.parts() if kind is self._kind else (atom.dense().reshape(-1),)
-        position = len(self.atoms)
-        if position == len(self._rows[0]):
-            self._rows = [torch.cat([row, torch.empty_like(row)]) for row in self._rows]
+        wanted, there = parts[0].numel(), self._rows[0][0].numel()
+        if self._kind is Sparse and wanted > there:
+            self._rows = [torch.nn.functional.pad(row, (0, wanted - there)) for row in self._rows]
+        elif self._kind is Sparse and wanted < there:
+            parts = tuple(torch.nn.functional.pad(part, (0, there - wanted)) for part in parts)
+        return parts
+
+    def _write(self, position: int, parts: tuple[Tensor, ...]) -> None:
         for row, part in zip(self._rows, parts, strict=True):
             row[position] = part
-        self.atoms.append(atom)
 
     def remove(self, position: int) -> None:
         """Drop an atom; the last one takes its place."""

@@ -1,10 +1,14 @@
 """Problems with known optima that several tests share, as fixtures that are functions."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.optimize
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "solvers"))  # the experiments and figures of the pages
 
 Lasso = tuple[np.ndarray, np.ndarray, float]
 Quadratic = tuple[np.ndarray, np.ndarray, float]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from solver_experiments import bimodal, kl_on_grid
+from solver_figures import plot_mixture
 from torch import distributions as td
 
 from unknot.solvers import boost_variational_inference
@@ -19,11 +21,9 @@ from unknot.solvers.boosting import (
     _corrected,
     _line_search,
     _Mixture,
-    plot_mixture,
     pyro_log_density,
     relbo,
 )
-from unknot.solvers.experiments import bimodal, kl_on_grid
 
 SMALL: dict[str, Any] = {"oracle_steps": 150, "oracle_samples": 16, "starts": 6, "samples": 500}
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from unknot.solvers import figures
-from unknot.solvers.experiments import Ratings, checkpoints, clustering_accuracy, rates, slope, synthetic_ratings
+import solver_figures as figures
+from solver_experiments import Ratings, checkpoints, clustering_accuracy, rates, slope, synthetic_ratings
 
 PAGES = Path(__file__).parents[2] / "docs" / "solvers"
 

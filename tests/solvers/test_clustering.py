@@ -12,10 +12,10 @@ from sklearn.datasets import make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from solver_experiments import clustering_accuracy, kmeans_curves
 
 from unknot.solvers import SDPKMeans
 from unknot.solvers.clustering import SampledDistances, kmeans_sdp
-from unknot.solvers.experiments import clustering_accuracy, kmeans_curves
 
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 FEATURES = SHARED_DATA / "mnist_kmeans" / "data_features.mat"

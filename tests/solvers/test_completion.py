@@ -14,11 +14,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils.estimator_checks import check_estimator
+from solver_experiments import Ratings, random_completion, run_completion, synthetic_ratings
 
 from unknot.solvers import MatrixCompletion
 from unknot.solvers.completion import load_movielens
-from unknot.solvers.experiments import Ratings, random_completion, run_completion, synthetic_ratings
 
+SHCGM: dict[str, Any] = {"method": "shcgm"}
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
 
@@ -29,7 +30,7 @@ def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_fit_predict_score() -> None:
     pairs, ratings, target = problem()
-    model = MatrixCompletion(radius=160.0, max_iter=1500, batch_size=100, random_state=0).fit(pairs, ratings)
+    model = MatrixCompletion(**SHCGM, radius=160.0, max_iter=1500, batch_size=100, random_state=0).fit(pairs, ratings)
     assert model.score(pairs, ratings) > 0.5
     assert model.rmse(pairs, ratings) < 0.8
     everywhere = np.argwhere(np.ones(target.shape))
@@ -49,15 +50,17 @@ def test_fit_predict_score() -> None:
 
 def test_without_a_box_it_is_stochastic_frank_wolfe() -> None:
     pairs, ratings, _ = problem()
-    model = MatrixCompletion(radius=160.0, box=None, max_iter=300, batch_size=100, random_state=0).fit(pairs, ratings)
+    model = MatrixCompletion(**SHCGM, radius=160.0, box=None, max_iter=300, batch_size=100, random_state=0).fit(
+        pairs, ratings
+    )
     assert model.feasibility_ == 0
     assert np.isfinite(model.predict(pairs)).all()
-    one_sided = MatrixCompletion(radius=160.0, box=(1, None), max_iter=300, random_state=0).fit(pairs, ratings)
+    one_sided = MatrixCompletion(**SHCGM, radius=160.0, box=(1, None), max_iter=300, random_state=0).fit(pairs, ratings)
     assert one_sided.predict(pairs).min() >= 1
 
 
 def test_default_radius_is_the_thesis_choice_for_movielens() -> None:
-    model = MatrixCompletion()
+    model = MatrixCompletion(method="shcgm")
     ratings = np.array([3.0, 4.0, 4.0, 5.0, 2.0])
     assert model._radius(ratings, (1675, 943)) == pytest.approx(7000, rel=0.05)
     assert model._radius(np.zeros(3), (4, 4)) > 0
@@ -67,7 +70,9 @@ def test_names_in_a_pipeline_and_a_grid_search() -> None:
     pairs, ratings, _ = problem()
     names = np.array([[f"movie {i}", f"user {j}"] for i, j in pairs])
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=10**6)
-    pipeline = make_pipeline(encoder, MatrixCompletion(radius=160.0, max_iter=300, batch_size=100, random_state=0))
+    pipeline = make_pipeline(
+        encoder, MatrixCompletion(**SHCGM, radius=160.0, max_iter=300, batch_size=100, random_state=0)
+    )
     pipeline.fit(names, ratings)
     assert pipeline.predict(names).shape == ratings.shape
     with pytest.warns(UserWarning, match="1 of 1 pairs are in a row or column without any rating"):
@@ -83,7 +88,7 @@ def test_scikit_learn_checks_that_do_not_feed_it_features() -> None:
     """Samples are pairs of indices, so checks that fit it to real features do not apply; the others hold."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(MatrixCompletion(max_iter=5), on_fail=None, on_skip=None)
+        results = check_estimator(MatrixCompletion(**SHCGM, max_iter=5), on_fail=None, on_skip=None)
     passed = {result["check_name"] for result in results if result["status"] == "passed"}
     assert passed >= {
         "check_do_not_raise_errors_in_init_or_set_params",
@@ -104,7 +109,7 @@ def test_scikit_learn_checks_that_do_not_feed_it_features() -> None:
 def test_pickle_and_input_left_alone() -> None:
     pairs, ratings, _ = problem()
     copies = pairs.copy(), ratings.copy()
-    model = MatrixCompletion(radius=160.0, max_iter=20, random_state=0).fit(pairs, ratings)
+    model = MatrixCompletion(**SHCGM, radius=160.0, max_iter=20, random_state=0).fit(pairs, ratings)
     np.testing.assert_array_equal(pairs, copies[0])
     np.testing.assert_array_equal(ratings, copies[1])
     restored = pickle.loads(pickle.dumps(model))
@@ -114,7 +119,7 @@ def test_pickle_and_input_left_alone() -> None:
 def test_partial_fit_over_a_stream() -> None:
     pairs, ratings, _ = problem()
     rng = np.random.default_rng(0)
-    model = MatrixCompletion(radius=160.0, random_state=0)
+    model = MatrixCompletion(**SHCGM, radius=160.0, random_state=0)
     errors = []
     for _ in range(300):
         batch = rng.choice(len(pairs), 100)
@@ -126,7 +131,7 @@ def test_partial_fit_over_a_stream() -> None:
 
 
 def test_partial_fit_grows_the_matrix_and_is_one_step_of_the_method() -> None:
-    model = MatrixCompletion(radius=20.0, random_state=0)
+    model = MatrixCompletion(**SHCGM, radius=20.0, random_state=0)
     model.partial_fit([[0, 0], [2, 1]], [1.0, 5.0])
     assert model.matrix_.shape == (2, 2)
     before = model.predict([[0, 0]])
@@ -136,15 +141,16 @@ def test_partial_fit_grows_the_matrix_and_is_one_step_of_the_method() -> None:
     assert model.columns_.tolist() == [0, 1, 4]
     assert model.n_iter_ == 2
     assert model.predict([[0, 0]]).shape == before.shape
-    model.fit([[0, 0]], [2.0])
+    model.set_params(max_iter=10).fit([[0, 0]], [2.0])
     model.partial_fit([[0, 1]], [2.0])
-    assert model.n_iter_ == 1  # a fit in between ends the stream
+    assert model.n_iter_ == 11  # a stream goes on from a fit
+    assert model.matrix_.shape == (1, 2)
 
 
 def test_empty_rows_and_columns_warn() -> None:
     pairs = np.array([[0, 0], [0, 3], [4, 3]])
     with pytest.warns(UserWarning, match="have no rating") as caught:
-        model = MatrixCompletion(max_iter=50, random_state=0).fit(pairs, [1.0, 2.0, 3.0])
+        model = MatrixCompletion(**SHCGM, max_iter=50, random_state=0).fit(pairs, [1.0, 2.0, 3.0])
     messages = [str(entry.message) for entry in caught]
     assert any("3 of 5 rows have no rating" in message for message in messages)
     assert any("2 of 4 columns have no rating" in message for message in messages)
@@ -168,11 +174,19 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     ("nothing", lambda: MatrixCompletion().fit(np.zeros((0, 2)), []), "0 pairs and 0 ratings"),
     ("no ratings", lambda: MatrixCompletion().fit(PAIRS, None), "requires y to be passed"),
     ("index missing", lambda: MatrixCompletion().fit([[0.0, np.nan]], [1.0]), "no whole numbers"),
-    ("shape", lambda: MatrixCompletion(shape=(1, 1)).fit(PAIRS, VALUES), r"pair \(1, 1\) but shape is \(1, 1\)"),
+    (
+        "shape",
+        lambda: MatrixCompletion(shape=(1, 1)).fit(PAIRS, VALUES),
+        r"pair \(1, 1\) but shape is \(1, 1\)",
+    ),
     ("twice", lambda: MatrixCompletion().fit(PAIRS * 0, VALUES), r"entry \(0, 0\) is given more than once"),
     ("dtype", lambda: MatrixCompletion(dtype="half").fit(PAIRS, VALUES), "dtype is 'half': expected"),
     ("empty box", lambda: MatrixCompletion(box=(5, 1)).fit(PAIRS, VALUES), "outside the box|is empty"),
-    ("oracle", lambda: MatrixCompletion(oracle="magic").fit(PAIRS, VALUES), "method 'magic' is unknown"),
+    (
+        "oracle",
+        lambda: MatrixCompletion(oracle="magic").fit(PAIRS, VALUES),
+        "method 'magic' is unknown",
+    ),
 ]
 
 
@@ -231,3 +245,34 @@ def test_movielens_table_of_the_thesis() -> None:
     _, history = run_completion("SHCGM", ratings, radius=7000.0, batch_size=1000)
     assert history[-1, 0] == pytest.approx(0.5574, abs=0.0498)
     assert history[-1, 1] == pytest.approx(1.1446, abs=0.0087)
+
+
+def test_default_beats_the_biases_it_starts_from() -> None:
+    rng = np.random.default_rng(0)
+    truth = (
+        3
+        + rng.normal(size=(60, 1)) * 0.5
+        + rng.normal(size=40) * 0.5
+        + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 40))
+    )
+    truth = np.clip(truth, 1, 5)
+    pairs = rng.permutation(np.argwhere(np.ones(truth.shape)))
+    train, test = pairs[:1400], pairs[1400:]
+    model = MatrixCompletion(random_state=0).fit(train, truth[tuple(train.T)])
+    biases = MatrixCompletion(radius=1e-9, random_state=0).fit(train, truth[tuple(train.T)])
+    assert model.rmse(test, truth[tuple(test.T)]) < 0.8 * biases.rmse(test, truth[tuple(test.T)])
+    assert np.linalg.norm(np.asarray(model.result_.x), "nuc") <= model.radius_ * (1 + 1e-4)
+    assert model.result_.gap >= 0
+    assert np.isfinite(model.result_.gap)
+
+
+@pytest.mark.parametrize("method", ["frank-wolfe", "shcgm"])
+def test_partial_fit_goes_on_from_a_fit(method: str) -> None:
+    pairs, ratings, target = problem()
+    model = MatrixCompletion(method=method, max_iter=400, batch_size=100, random_state=0).fit(pairs, ratings)
+    before = model.rmse(pairs, ratings)
+    model.partial_fit(pairs[:2], ratings[:2])
+    assert model.matrix_.shape == target.shape
+    assert model.rmse(pairs, ratings) < 1.3 * before
+    with pytest.raises(ValueError, match="method 'magic' is unknown"):
+        MatrixCompletion(method="magic").fit(pairs, ratings)

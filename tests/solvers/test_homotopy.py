@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
+from solver_experiments import known_problem, random_completion, slope
 
 from unknot.solvers import (
     Differentiable,
@@ -22,7 +23,6 @@ from unknot.solvers import (
     stochastic_homotopy_cgm,
 )
 from unknot.solvers.atoms import L1Ball, L2Ball, NuclearBall, Simplex
-from unknot.solvers.experiments import known_problem, random_completion, slope
 from unknot.solvers.terms import Box, Constraint, L1Norm, Linear, project_nuclear_ball
 
 A, CONSTRAINT, SOLUTION, BEST = known_problem()

@@ -19,7 +19,8 @@ from unknot.solvers import (
     matching_pursuit,
 )
 from unknot.solvers.atoms import Dictionary, Inexact, L1Ball, L2Ball, NuclearBall
-from unknot.solvers.pursuit import COORDINATE_VARIANTS, VARIANTS, Steepest
+from unknot.solvers.batched import Steepest
+from unknot.solvers.pursuit import COORDINATE_VARIANTS, VARIANTS
 
 
 def unit_atoms(dim: int, count: int, seed: int = 0) -> np.ndarray:

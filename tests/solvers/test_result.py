@@ -32,7 +32,7 @@ def solve(name: str, atoms: Any = ATOMS, target: Any = TARGET, **options: Any) -
         "matching_pursuit": matching_pursuit,
         "accelerated": lambda *a, **o: matching_pursuit(*a, variant="accelerated", **o),
         "batched": lambda y, a, **o: matching_pursuit(y[None] + 0 * y[:1, None], a, **o),
-        "cone": lambda *a, **o: nonnegative_matching_pursuit(*a, variant="away", **o),
+        "cone": lambda y, a, **o: nonnegative_matching_pursuit(abs(y), a, variant="away", **o),
     }[name]
     return solver(target, atoms, **options)  # type: ignore[operator]
 

@@ -40,7 +40,7 @@ def kinds(matrix: np.ndarray) -> list[Any]:
 def test_top_singular_pair_of_every_kind(rows: int, columns: int, seed: int, method: str) -> None:
     matrix = gapped(rows, columns, seed)
     for kind in kinds(matrix):
-        sigma, u, v = top_singular_pair(kind, method=method, tol=1e-10)
+        sigma, u, v, _ = top_singular_pair(kind, method=method, tol=1e-10)
         u, v = np.asarray(u), np.asarray(v)
         assert sigma == pytest.approx(2.0, rel=1e-6)
         assert np.linalg.norm(u) == pytest.approx(1.0)
@@ -57,7 +57,7 @@ def test_smallest_eigenvector_of_every_kind(size: int, seed: int, method: str) -
     values[0] = -3.0
     matrix = (basis * values) @ basis.T
     for kind in kinds(matrix):
-        value, u = smallest_eigenvector(kind, method=method, tol=1e-10, max_steps=2000)
+        value, u, _ = smallest_eigenvector(kind, method=method, tol=1e-10, max_steps=2000)
         u = np.asarray(u)
         assert value == pytest.approx(-3.0, rel=1e-5)
         assert u @ matrix @ u == pytest.approx(-3.0, rel=1e-5)
@@ -66,11 +66,11 @@ def test_smallest_eigenvector_of_every_kind(size: int, seed: int, method: str) -
 @pytest.mark.parametrize("method", ITERATIVE)
 def test_zero_matrix_has_any_unit_vector(method: str) -> None:
     for kind in kinds(np.zeros((7, 9))):
-        sigma, u, v = top_singular_pair(kind, method=method)
+        sigma, u, v, _ = top_singular_pair(kind, method=method)
         assert sigma == pytest.approx(0.0, abs=1e-12)
         assert np.linalg.norm(np.asarray(u)) == pytest.approx(1.0)
         assert np.linalg.norm(np.asarray(v)) == pytest.approx(1.0)
-    value, u = smallest_eigenvector(np.zeros((7, 7)), method=method)
+    value, u, _ = smallest_eigenvector(np.zeros((7, 7)), method=method)
     assert value == pytest.approx(0.0, abs=1e-12)
     assert np.linalg.norm(u) == pytest.approx(1.0)
 
@@ -90,7 +90,7 @@ def test_a_good_start_saves_products(method: str) -> None:
     counts = []
     for start in (None, nearly[0]):
         Counting.products = 0
-        sigma, _, _ = top_singular_pair(Counting(matrix), start, method=method, tol=1e-4)
+        sigma, _, _, _ = top_singular_pair(Counting(matrix), start, method=method, tol=1e-4)
         counts.append(Counting.products)
         assert sigma == pytest.approx(2.0, rel=1e-3)
     assert counts[1] <= counts[0]
@@ -101,7 +101,7 @@ def test_a_good_start_saves_products(method: str) -> None:
 def test_single_precision_stays_single() -> None:
     matrix = torch.from_numpy(gapped(140, 150, 0)).float()
     for method in ("power", "lanczos"):
-        _, u, v = top_singular_pair(matrix, method=method, tol=1e-4)
+        _, u, v, _ = top_singular_pair(matrix, method=method, tol=1e-4)
         assert (u.dtype, v.dtype) == (torch.float32, torch.float32)
 
 

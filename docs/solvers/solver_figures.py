@@ -1,4 +1,4 @@
-"""Pictures of Part I: ``python -m unknot.solvers.figures NAME --out FOLDER``.
+"""Pictures of Part I: ``python docs/solvers/solver_figures.py NAME --out FOLDER``.
 
 cone: projections on 20 random cones by six methods (the figure of section "Empirical Convergence").
 acceleration: matching pursuit, random pursuit and their accelerated forms, with the bound of the theorem.
@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+import torch
 
 from unknot._files import replacing
 from unknot.solvers.atoms import Dictionary
+from unknot.solvers.boosting import VariationalResult, read_target
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.geometry import acceleration_constant
@@ -211,7 +213,7 @@ COLOURS = {
 
 def figure_rates(out: Path, iterations: int | None, data: Path | None) -> None:
     """Both measures of both methods on a problem with known solution, with k^(-1/3) and k^(-5/12)."""
-    from unknot.solvers.experiments import rates, slope
+    from solver_experiments import rates, slope
 
     curves = rates(iterations or 30_000)
     k = curves["k"]
@@ -273,7 +275,7 @@ def draw_kmeans(table: Curves, share: float, best: float | None, path: Path) -> 
 
 def figure_kmeans(out: Path, iterations: int | None, data: Path | None, points: int = 300) -> None:
     """HCGM and SHCGM on the relaxation of k-means, with a tenth of the points in each mini-batch."""
-    from unknot.solvers.experiments import kmeans_curves
+    from solver_experiments import kmeans_curves
 
     features, clusters = _digits(data)
     features = features[:points]
@@ -306,7 +308,7 @@ def draw_completion(k: np.ndarray, runs: dict[str, np.ndarray], path: Path) -> N
 
 def figure_completion(out: Path, iterations: int | None, data: Path | None, seeds: int = 3) -> None:
     """Train RMSE, feasibility gap and test RMSE of SHCGM and SFW."""
-    from unknot.solvers.experiments import COMPLETION, Ratings, run_completion, synthetic_ratings
+    from solver_experiments import COMPLETION, Ratings, run_completion, synthetic_ratings
 
     if data is None:
         ratings, radius, batch, last = synthetic_ratings(), 300.0, 200, iterations or 2000
@@ -345,7 +347,7 @@ def figure_completion(out: Path, iterations: int | None, data: Path | None, seed
 
 def figure_projection(out: Path, iterations: int | None, data: Path | None, seconds: float = 300.0) -> None:
     """Train and test RMSE of SHCGM and S3CCM against time."""
-    from unknot.solvers.experiments import run_completion
+    from solver_experiments import run_completion
 
     ratings, radius, batch = _million(data)
     figure, axes = _axes(2)
@@ -382,7 +384,7 @@ def figure_projection(out: Path, iterations: int | None, data: Path | None, seco
 
 def _million(data: Path | None) -> tuple[Any, float, int]:
     """Ratings split 80/20, the nuclear radius and the batch size of the thesis' experiment on MovieLens 1M."""
-    from unknot.solvers.experiments import Ratings, synthetic_ratings
+    from solver_experiments import Ratings, synthetic_ratings
 
     if data is None:
         return synthetic_ratings(), 300.0, 200
@@ -393,11 +395,60 @@ def _million(data: Path | None) -> tuple[Any, float, int]:
     return Ratings((pairs[train], values[train]), (pairs[~train], values[~train])), 20_000.0, 10_000
 
 
+def plot_mixture(
+    result: VariationalResult, target: Any, path: str | Path, limits: Sequence[float] | None = None
+) -> None:
+    """Draw a mixture over R or R² beside its target, as a PNG.
+
+    Args:
+        result: of :func:`boost_variational_inference`.
+        target: the same log density; an unnormalised one is normalised on the grid that is drawn.
+        path: of the picture.
+        limits: (low, high) of every axis; where the mixture has its mass, if left out.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    q = result.x
+    dim = q.event_shape[0]
+    if dim > 2:
+        raise ValueError(f"the mixture is over R^{dim}: a picture shows one or two dimensions.")
+    dtype = next(iter([q.component_distribution.sample().dtype]))
+    log_p, _ = read_target(target, dim, dtype)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        points = q.sample((4000,))
+    low, high = limits if limits is not None else (float(points.quantile(0.001)) - 1, float(points.quantile(0.999)) + 1)
+    axis = torch.linspace(low, high, 400 if dim == 1 else 150, dtype=dtype)
+    grid = axis[:, None] if dim == 1 else torch.cartesian_prod(axis, axis)
+    with torch.no_grad():
+        p, ours = log_p(grid).exp(), q.log_prob(grid).exp()
+    p = p / (p.sum() * (axis[1] - axis[0]) ** dim)
+    figure = Figure(figsize=(6.2, 3.8) if dim == 1 else (8.0, 3.9), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    if dim == 1:
+        panel = figure.subplots()
+        panel.fill_between(axis, p, color="#d9d9d9", label="target")
+        panel.plot(axis, ours, color="#1f6fb4", linewidth=1.8, label=f"mixture of {result.components}")
+        panel.set_xlabel("z")
+        panel.set_ylabel("density")
+        panel.legend(frameon=False)
+        panel.spines[["top", "right"]].set_visible(False)
+    else:
+        for panel, density, title in zip(
+            figure.subplots(1, 2), (p, ours), ("target", f"mixture of {result.components}"), strict=True
+        ):
+            panel.contourf(axis, axis, density.reshape(len(axis), len(axis)).t(), levels=12, cmap="Blues")
+            panel.set_title(title, fontsize=10)
+            panel.set_aspect("equal")
+    with replacing(Path(path)) as beside:
+        figure.savefig(beside, format="png")
+
+
 def figure_boosting(out: Path, iterations: int | None, data: Path | None) -> None:
     """The bimodal target, black-box VI and three kinds of boosting; and KL(q ‖ p) over iterations."""
     import torch
-
-    from unknot.solvers.experiments import bimodal, boosting_curves
+    from solver_experiments import bimodal, boosting_curves
 
     p, last = bimodal(), iterations if iterations is not None else 40
     grid = torch.linspace(-3.5, 3.5, 400, dtype=torch.float64)
@@ -460,7 +511,7 @@ FIGURES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Compute, draw and write one figure."""
     parser = argparse.ArgumentParser(
-        prog="python -m unknot.solvers.figures",
+        prog="python docs/solvers/solver_figures.py",
         description=(__doc__ or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

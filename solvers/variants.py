@@ -1,0 +1,214 @@
+"""Variants of Frank-Wolfe that are newer than the thesis, each a loop beside the box of its paper.
+
+========================  ==================================================================================
+lazified                  Braun, Pokutta and Zink, "Lazifying conditional gradient algorithms" (2017), LCG
+blended-pairwise          Tsuji, Tanaka and Pokutta, "Pairwise conditional gradients without swap steps and
+                          sparser kernel herding" (2022), lazified BPCG
+blended-corrective        Halbey, Rakotomandimby, Besançon, Designolle and Pokutta, "Efficient quadratic
+                          corrections for Frank-Wolfe algorithms" (2025)
+decomposition-invariant   Garber and Meshi, "Linear-memory and decomposition-invariant linearly convergent
+                          conditional gradient algorithm for structured polytopes" (2016), DICG
+block-coordinate          Lacoste-Julien, Jaggi, Schmidt and Pletscher, "Block-coordinate Frank-Wolfe
+                          optimization for structural SVMs" (2013), BCFW
+========================  ==================================================================================
+"""
+
+import math
+
+import numpy as np
+import torch
+
+from unknot.solvers._arrays import dot
+from unknot.solvers.atoms import Product
+from unknot.solvers.corrections import HULL, full_correction
+from unknot.solvers.frank_wolfe import Descent
+from unknot.solvers.lines import Direction
+from unknot.solvers.problem import check_gradient
+from unknot.solvers.result import Result
+from unknot.solvers.structured import Atom, Sparse, Stack
+
+FACTOR = 2.0
+"""K of the weak separation oracle: an atom is good enough if it promises Φ / K."""
+
+CACHE = 1000
+"""Atoms that the weak separation oracle of the lazified variant remembers, first in, first out."""
+
+
+def solve(variant: str, descent: Descent, seed: int) -> Result:
+    """The variant of a name."""
+    if variant == "lazified":
+        return lazified(descent)
+    if variant == "decomposition-invariant":
+        return decomposition_invariant(descent)
+    if variant == "block-coordinate":
+        return block_coordinate(descent, seed)
+    return blended(descent, corrective=variant == "blended-corrective")
+
+
+def lazified(descent: Descent) -> Result:
+    """Lazified conditional gradients: the oracle is asked only where no earlier atom promises Φ_k / K.
+
+    z_k = an earlier atom with ⟨∇f(θ_k), θ_k - z_k⟩ ≥ Φ_k / K if there is one, else lmo(∇f(θ_k))
+    if ⟨∇f(θ_k), θ_k - z_k⟩ ≥ Φ_k / K:   θ_{k+1} = θ_k + γ (z_k - θ_k)
+    else:                                Φ_{k+1} = min(Φ_k / 2, that gap)
+    """
+    run, point = descent.run, descent.point
+    seen, names, oldest = Stack(), set(), 0
+    _, _, _, promise = descent.look()
+    while True:
+        gradient, value = point.gradient(), point.value()
+        check_gradient(gradient, run.iteration)
+        at, z = dot(gradient, point.x), None
+        gap = descent.certificate(point, gradient, value, -math.inf)
+        if len(seen) and run.iteration < run.max_iterations:
+            scores = seen.inner(gradient)
+            best = int(scores.argmin())
+            if at - float(scores[best]) >= promise / FACTOR > 0:
+                z = seen.atoms[best]
+        if z is None:
+            gradient, value, z, gap = descent.look()
+            if z.identity not in names:
+                names.add(z.identity)
+                if len(seen) < CACHE:
+                    seen.append(z)
+                else:
+                    names.discard(seen.atoms[oldest].identity)
+                    seen.replace(oldest, z)
+                    oldest = (oldest + 1) % CACHE
+        if run.finished(point.x, value, gap):
+            break
+        gain = at - z.inner(gradient)
+        if gain < promise / FACTOR:
+            promise = min(promise / 2, max(gain, 0.0))
+            continue
+        if run.stalled(descent.step(Direction(-1.0, ((1.0, z),)), 1.0)):
+            break
+    return descent.result()
+
+
+def blended(descent: Descent, corrective: bool) -> Result:
+    """Blended pairwise conditional gradients: steps among the active atoms as long as those promise Φ_k.
+
+        s_k = argmin_{s ∈ 𝒮} ⟨∇f(θ_k), s⟩,   v_k = argmax_{v ∈ 𝒮} ⟨∇f(θ_k), v⟩
+
+        if ⟨∇f, v_k - s_k⟩ ≥ Φ_k:             θ_{k+1} = θ_k + γ (s_k - v_k),   γ ∈ [0, α_v]: no oracle, no swap
+        else z_k = lmo(∇f(θ_k)):
+            if ⟨∇f, θ_k - z_k⟩ ≥ Φ_k / K:     θ_{k+1} = θ_k + γ (z_k - θ_k)
+            else:                             Φ_{k+1} = min(Φ_k / 2, that gap)
+
+    The corrective one takes the minimiser of f over conv(𝒮) in place of the first step; for a quadratic f that is a
+    small quadratic programme.
+    """
+    run, point, active = descent.run, descent.point, descent.active
+    correction = full_correction(descent.problem.objective, HULL, run.tol) if corrective else None
+    _, _, _, promise = descent.look()
+    promise /= 2
+    corrected = False
+    while True:
+        gradient, value = point.gradient(), point.value()
+        check_gradient(gradient, run.iteration)
+        s, v, weight, local = active.best(gradient)
+        lazy = local >= promise > 0 and len(active) > 1 and not corrected and run.iteration < run.max_iterations
+        if lazy:
+            gap = descent.certificate(point, gradient, value, -math.inf)
+        else:
+            gradient, value, z, gap = descent.look()
+        if run.finished(point.x, value, gap):
+            break
+        if lazy and correction is not None:
+            moved = descent.correct(correction, None)
+            corrected = True  # f is minimal over 𝒮: nothing more to be had there
+        elif lazy:
+            moved = descent.step(Direction(0.0, ((1.0, s), (-1.0, v))), weight, v)
+        else:
+            corrected = False
+            gain = dot(gradient, point.x) - z.inner(gradient)
+            if gain < promise / FACTOR:
+                promise = min(promise / 2, max(gain, 0.0))
+                continue
+            moved = descent.step(Direction(-1.0, ((1.0, z),)), 1.0)
+        if not moved and lazy:
+            promise = 2 * local  # rounding is all that is left among the active atoms: ask the oracle
+        descent.rebuild()
+        if run.stalled(moved):
+            break
+    return descent.result()
+
+
+def decomposition_invariant(descent: Descent) -> Result:
+    """Pairwise steps that need no active set, over polytopes {x : Ax = b, 0 ≤ x ≤ u} with vertices in {0, u}ⁿ.
+
+        z_k = lmo(∇f(θ_k)),   v_k = argmax_{v in the smallest face around θ_k} ⟨∇f(θ_k), v⟩
+        θ_{k+1} = θ_k + γ (z_k - v_k),   γ ∈ [0, largest that keeps 0 ≤ θ ≤ u]
+
+    The face is that of the entries of θ_k at a bound, so v_k comes from the same oracle with infinite costs there.
+    """
+    run, point, atoms = descent.run, descent.point, descent.problem.atoms
+    upper = atoms.face_bound()
+    if upper is None:
+        raise ValueError(
+            f"variant 'decomposition-invariant' needs a polytope with vertices of entries 0 and one other number, such "
+            f"as Simplex, Hypersimplex, Birkhoff or Paths, not {atoms}: use 'pairwise' or 'blended-pairwise'."
+        )
+    while True:
+        gradient, value, z, gap = descent.look()
+        if run.finished(point.x, value, gap):
+            break
+        x = point.x
+        tiny = 1e-12 * float(x.max())
+        cost = -gradient
+        cost = torch.where(x <= tiny, math.inf, torch.where(x >= upper - tiny, -math.inf, cost))
+        try:
+            v: Atom = atoms.atom(cost)
+        except ValueError:  # rounding left no vertex on the face
+            v = z
+        d = z.dense() - v.dense()
+        falling, rising = d < 0, d > 0
+        limits = [1.0]
+        if bool(falling.any()):
+            limits.append(float((x[falling] / -d[falling]).min()))
+        if bool(rising.any()) and math.isfinite(upper):
+            limits.append(float(((upper - x[rising]) / d[rising]).min()))
+        moved = v is not z and min(limits) > 0
+        moved = moved and descent.step(Direction(0.0, ((1.0, z), (-1.0, v))), max(0.0, min(limits)), track=False)
+        if not moved:
+            moved = descent.step(Direction(-1.0, ((1.0, z),)), 1.0, track=False)
+        if run.stalled(moved):
+            break
+    return run.result(point.x, smoothness=descent.rule.smoothness)
+
+
+def block_coordinate(descent: Descent, seed: int) -> Result:
+    """One block of a product in each iteration, in a random order that is drawn anew for every pass.
+
+        z = lmo_{𝒜_i}(∇_i f(θ_k)),   θ_i ← θ_i + γ (z - θ_i)
+
+    The gap is that of all blocks together, known once in every pass; in between it rests on the best lower bound.
+    """
+    run, point, product = descent.run, descent.point, descent.problem.atoms
+    if not isinstance(product, Product):
+        raise ValueError(f"variant 'block-coordinate' works on atoms.Product(...), not on {product}.")
+    order = np.random.default_rng(seed)
+    starts = np.cumsum([0, *(math.prod(block.shape or ()) for block in product.sets)])
+    queue: list[int] = []
+    quiet = 0
+    while True:
+        gradient, value = point.gradient(), point.value()
+        check_gradient(gradient, run.iteration)
+        gap = descent.certificate(point, gradient, value, -math.inf)
+        if not queue or run.iteration >= run.max_iterations:
+            gradient, value, _, gap = descent.look()
+            queue = order.permutation(len(product.sets)).tolist()
+        if run.finished(point.x, value, gap):
+            break
+        i = queue.pop()
+        places = torch.arange(int(starts[i]), int(starts[i + 1]), device=gradient.device)
+        piece, here = product.blocks(gradient)[i], point.x[places].clone()
+        z = product.sets[i].atom(piece, here.reshape(piece.shape)).dense().reshape(-1)
+        ahead, behind = (
+            Sparse(1.0, None, indices=places, values=values, shape=tuple(point.x.shape)) for values in (z, here)
+        )
+        quiet = 0 if descent.step(Direction(0.0, ((1.0, ahead), (-1.0, behind))), 1.0, track=False) else quiet + 1
+        if quiet >= len(product.sets) and run.stalled(False):
+            break
+    return run.result(point.x, smoothness=descent.rule.smoothness)
