@@ -4,11 +4,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unknot.cli.parsing import Commands, command
-from unknot.hub.cards import plain
-from unknot.hub.listing import SOURCES, Checkpoint, gather, pull, select, show
-from unknot.metrics.scores import Scores
+
+if TYPE_CHECKING:
+    from unknot.hub.listing import Checkpoint
 
 COLUMNS = 6
 """Scores that the table shows at most."""
@@ -122,6 +123,9 @@ def hub_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from unknot.hub.cards import plain
+    from unknot.hub.listing import SOURCES, gather, select
+
     bounds = {}
     for side in ("min", "max"):
         for text in getattr(arguments, side):
@@ -151,8 +155,10 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_table(rows: list[Checkpoint], first: list[str]) -> None:
+def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
     """One line for each checkpoint; scores that were asked for come first, then those that most have."""
+    from unknot.hub.cards import plain
+
     if not rows:
         print("No checkpoints. `unknot hub pull USER/REPO` fetches one; `unknot hub list --help` shows the filters.")
         return
@@ -179,6 +185,9 @@ def print_table(rows: list[Checkpoint], first: list[str]) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from unknot.hub.cards import plain
+    from unknot.hub.listing import show
+
     described = show(arguments.ref, arguments.endpoint)
     if arguments.json:
         print(json.dumps(described.to_dict(), indent=2))
@@ -220,6 +229,8 @@ def plain_line(line: str) -> str:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
+    from unknot.hub.listing import pull
+
     folder = pull(arguments.ref, arguments.folder, arguments.endpoint)
     print(f"{arguments.ref} is in {folder}")
     if (folder / "training.yaml").is_file():
@@ -238,6 +249,8 @@ def _push(arguments: argparse.Namespace) -> int:
     model = load(run if run.is_dir() else arguments.source)
     options = known_about(folder) if folder.is_dir() else {}
     if arguments.scores:
+        from unknot.metrics.scores import Scores
+
         options["scores"] = Scores.read(arguments.scores)
         options.pop("protocol", None)  # of other scores
     given = {"seed": arguments.seed, "command": arguments.train_command, "license": arguments.license}

@@ -7,6 +7,12 @@ Import what you need from the sub-packages::
     from unknot.zoo import BetaVAE
 """
 
-from importlib.metadata import version
+__version__: str
 
-__version__ = version("unknot")
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version  # takes longer than the rest of the help
+
+    return version("unknot")

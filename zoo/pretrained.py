@@ -198,7 +198,9 @@ def read_config(source: "Source") -> dict[str, Any]:
             raise ValueError(f"{label}: {path.stat().st_size:,} bytes; no configuration has more than {MAX_CONFIG:,}.")
         text = path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(f"{label}: no such file; {source.folder} does not hold a saved model.") from None
+        run = (source.folder / "model" / CONFIG).is_file()
+        hint = f"the model of this run is in {source.folder / 'model'}" if run else "it does not hold a saved model"
+        raise FileNotFoundError(f"{label}: no such file in {source.folder}; {hint}.") from None
     try:
         config = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:

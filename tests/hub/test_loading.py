@@ -1,12 +1,13 @@
 """unknot.hub.load: the right class for any saved model."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from unknot.hub import load
-from unknot.zoo import MODELS, VAE, list_models
+from unknot.zoo import MODELS, VAE, BetaVAE, list_models
 from unknot.zoo.pretrained import arguments_of
 
 SHAPE = (1, 32, 32)
@@ -68,3 +69,9 @@ def test_broken_files_are_named(model, tmp_path, file, content, message):
     with pytest.raises(ValueError, match=message) as error:
         load(tmp_path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_the_folder_of_a_run_says_where_its_model_is(tmp_path: Path) -> None:
+    BetaVAE().save_pretrained(tmp_path / "version_0" / "model")
+    with pytest.raises(FileNotFoundError, match=r"the model of this run is in .*version_0/model"):
+        load(tmp_path / "version_0")
