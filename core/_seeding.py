@@ -16,6 +16,7 @@ class Stream(IntEnum):
     TRAIN_NOISE = 2
     HELD_OUT_NOISE = 3
     LABELS = 4
+    TRAIN_EXAMPLES = 5
 
 
 def derive_seed(*key: int) -> int:

@@ -4,18 +4,22 @@ from collections.abc import Callable
 from functools import partial
 
 from unknot.datamodules.abstract_dsprites import AbstractDSprites
+from unknot.datamodules.batches import BatchDataModule, FiniteDataModule
 from unknot.datamodules.cars3d import Cars3D
-from unknot.datamodules.clevr import CLEVR, SceneDataset, Scenes, SetBatch
+from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
 from unknot.datamodules.dsprites import ColorDSprites, DSprites, NoisyDSprites, ScreamDSprites
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.frames import FramePairDataModule
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.images import ImageDataModule
-from unknot.datamodules.labels import LabelledDataModule
+from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.mpi3d import MPI3D
-from unknot.datamodules.pairs import FramePairDataModule, PairDataModule
+from unknot.datamodules.observed import LabelledImageDataset
+from unknot.datamodules.pairs import PairDataModule
 from unknot.datamodules.rooms3d import Rooms3D
+from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch
 from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.shapes3d import Shapes3D
 from unknot.datamodules.smallnorb import SmallNORB
@@ -47,6 +51,8 @@ __all__ = [
     "DATASETS",
     "MPI3D",
     "AbstractDSprites",
+    "BatchDataModule",
+    "Binned",
     "Cars3D",
     "ClevrScenes",
     "Coarse",
@@ -54,15 +60,22 @@ __all__ = [
     "DSprites",
     "FactorDataModule",
     "FactorSpace",
+    "FiniteDataModule",
     "FramePairDataModule",
     "GridDataset",
     "GroundTruthDataset",
     "ImageDataModule",
     "LabelledDataModule",
+    "LabelledImageDataset",
+    "Labelling",
     "Matrices",
     "MatrixDataModule",
+    "Noisy",
     "NoisyDSprites",
     "PairDataModule",
+    "Partial",
+    "Perfect",
+    "Permuted",
     "Resized",
     "Rooms3D",
     "SceneDataset",

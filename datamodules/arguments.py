@@ -14,9 +14,7 @@ def height_and_width(size: Any, name: str = "image_size", also: str = "") -> tup
         if min(height, width) < 1:
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} must be {also}a positive whole number or two of them, (height, width), got {size!r}."
-        ) from None
+        raise ValueError(f"{name} must be {also}a positive whole number or (height, width), got {size!r}.") from None
     return height, width
 
 

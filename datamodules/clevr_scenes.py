@@ -8,29 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unknot._files import cache_dir
+from unknot._objects import COLORS, MATERIALS, OBJECT_SIZE, RGB, SHAPES, SIZES
 from unknot._seeding import derive_seed
 from unknot.datamodules.arguments import at_least, height_and_width, two_numbers
-from unknot.datamodules.clevr import (
-    CAMERA,
-    COLORS,
-    FRAME,
-    LAMPS,
-    MATERIALS,
-    RADII,
-    SHAPES,
-    SIZES,
-    TARGET_SIZE,
-    Records,
-    SceneDataset,
-    Scenes,
-    SetBatch,
-    open_records,
-)
+from unknot.datamodules.grid import Records, with_progress
 from unknot.datamodules.raycast import Hits, Kind, Solids, cast, cast_outlines, normals, points, rays
+from unknot.datamodules.scenes import CAMERA, FRAME, LAMPS, RADII, SceneDataset, Scenes, SetBatch
 
 # Sampling: the rules of CLEVR's generator.
 
@@ -151,16 +139,6 @@ def visible_pixels(masks: Tensor, max_objects: int) -> Tensor:
 # original images, in which there are no objects, the materials to the pixels of the objects. Shadows were set by eye,
 # and so was the gloss of metal: the unknown jitter of the lamps smears it in a fit.
 
-ALBEDO = {  # as CLEVR gives them to its materials, times 255
-    "gray": (87, 87, 87),
-    "blue": (42, 75, 215),
-    "brown": (129, 74, 25),
-    "yellow": (255, 238, 51),
-    "red": (173, 35, 35),
-    "green": (29, 105, 20),
-    "purple": (129, 38, 192),
-    "cyan": (41, 208, 208),
-}
 LAMP_POWER = (5.52, 0.93, 1.09)  # of key, fill and back lamp, as the ground reflects it
 AMBIENT = 0.137
 GROUND_TINT = (1.006, 1.0, 0.993)  # of stored values
@@ -327,7 +305,7 @@ def _shade(scenes: Scenes, solids: Solids, hits: Hits) -> Tensor:
     """
     real, metal = scenes.real, MATERIALS.index("metal")
     material = scenes.material[real]
-    albedo = torch.tensor([ALBEDO[name] for name in COLORS])[scenes.color[real]] / 255
+    albedo = torch.tensor([RGB[name] for name in COLORS])[scenes.color[real]] / 255
     lamps = scenes.lamps[solids.scene]
     toward, light = _lamp_light(lamps, solids.centre[:, None])  # [K, 3, 3], [K, 3]
     light = light * torch.tensor(LAMP_POWER)
@@ -414,8 +392,12 @@ class ClevrScenes(SceneDataset):
         self.seed = seed
         self.value_range = two_numbers(value_range)
         self.samples = at_least(1, "samples", samples)
-        self.endless = num_scenes is None
         self._records: Records | None = None
+
+    @property
+    def endless(self) -> bool:
+        """Without ``num_scenes``."""
+        return self.num_scenes is None
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
         """``n`` new examples."""
@@ -434,16 +416,15 @@ class ClevrScenes(SceneDataset):
         """With ``num_scenes``: draw them, unless that was done before."""
         if self.num_scenes is not None and self._records is None:
             height, width = self.image_size
-            shapes = ((3, height, width), (height, width), (self.max_objects, TARGET_SIZE))
+            shapes = ((3, height, width), (height, width), (self.max_objects, OBJECT_SIZE))
             dtype = np.dtype([*zip(_FIELDS, ("u1", "u1", "<f4"), shapes, strict=True)])
             options = [VERSION, self.min_objects, self.max_objects, self.samples, self.seed]
             key = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:16]
-            self._records = open_records(
+            self._records = Records(
                 cache_dir() / f"clevr-scenes-{height}x{width}-{self.num_scenes}-{key}.npy",
                 dtype,
                 self.num_scenes,
-                lambda: self._chunks(dtype),
-                desc="drawing scenes",
+                lambda: with_progress(self._chunks(dtype), len(self), "drawing scenes"),
             )
 
     def __len__(self) -> int:
@@ -456,7 +437,7 @@ class ClevrScenes(SceneDataset):
         images, masks = draw_scenes(scenes, self.image_size, self.samples)
         return images, scenes.targets(self.max_objects), masks
 
-    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[Records]:
+    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[np.void]]:
         """The scenes of the file. The first ones are the same however many there are."""
         assert self.num_scenes is not None
         for number, start in enumerate(range(0, self.num_scenes, CHUNK_SCENES)):

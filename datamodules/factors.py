@@ -4,7 +4,9 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -134,9 +136,40 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
         """What names files that are made from these images, and changes when they do; ``None`` makes none."""
         return None
 
+    def split(
+        self, test_fraction: float = 1 / 3, seed: int = 0
+    ) -> "tuple[GroundTruthDataset, GroundTruthDataset] | None":
+        """Two data sets that share no image, to fit on and to test on, where images are few enough to come twice.
+
+        ``None`` where draws are as good as new, which is what the studies do with a whole grid.
+        """
+        return None
+
     def __len__(self) -> int:
         return self.factor_space.size
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        factors = self.factor_space.factors(torch.tensor([range(len(self))[index]]))
-        return self.observe(factors)[0], factors[0]
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        """Image and factors of a number; of a slice or a list of numbers, or a mask, as many of both."""
+        if isinstance(index, int | np.integer):
+            images, factors = self._examples(torch.tensor([range(len(self))[index]]))
+            return images[0], factors[0]
+        if isinstance(index, slice):
+            return self._examples(torch.arange(len(self))[index])
+        numbers = torch.as_tensor(index)
+        if numbers.dtype == torch.bool:
+            if numbers.shape != (len(self),):
+                raise IndexError(f"A mask must have {len(self)} entries, got shape {list(numbers.shape)}.")
+            numbers = numbers.nonzero()[:, 0]
+        if numbers.is_floating_point() or numbers.ndim > 1:
+            raise IndexError(f"Images are numbered by whole numbers; got {numbers.dtype} {list(numbers.shape)}.")
+        if numbers.ndim == 0:
+            return self[int(numbers)]
+        numbers = numbers.long()
+        if numbers.numel() and not (int(numbers.min()) >= -len(self) and int(numbers.max()) < len(self)):
+            raise IndexError(f"Numbers must lie in {-len(self)}..{len(self) - 1}.")
+        return self._examples(numbers % len(self))
+
+    def _examples(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Images and factors of grid points ``[n]``."""
+        factors = self.factor_space.factors(numbers)
+        return self.observe(factors), factors

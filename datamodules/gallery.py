@@ -9,8 +9,8 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from unknot._files import replacing
-from unknot.datamodules.clevr import SceneDataset
 from unknot.datamodules.factors import GroundTruthDataset
+from unknot.datamodules.scenes import SceneDataset
 
 COLUMNS = 12
 SAMPLES = 3 * COLUMNS

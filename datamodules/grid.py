@@ -13,10 +13,10 @@ import shutil
 import struct
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from unknot.datamodules.download import RemoteFile, human_size, one_at_a_time
 from unknot.datamodules.factors import GroundTruthDataset
 
 Bytes = npt.NDArray[np.uint8]
+Chunk = TypeVar("Chunk", bound=Sized)
 
 CHUNK = 1024  # images
 FOOTER = struct.Struct(">QII")  # length of the note, CRC-32 of the pixels, CRC-32 of header, note and footer so far
@@ -146,7 +147,29 @@ def made_once(
     return grid
 
 
-def with_progress(chunks: Iterable[Bytes], total: int, doing: str) -> Iterator[Bytes]:
+class Records:
+    """Rows of several fields, such as an image and its mask, in one file of the cache; made first if need be.
+
+    Args:
+        path: of the file.
+        dtype: of a row, with fields.
+        count: of the rows.
+        make: gives the rows in chunks.
+    """
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], count: int, make: Callable[[], Iterable[npt.NDArray[np.void]]]
+    ) -> None:
+        self.dtype = dtype
+        shape = (count, dtype.itemsize)
+        self.grid = made_once(path, shape, lambda: (chunk.view(np.uint8).reshape(-1, shape[1]) for chunk in make()))
+
+    def __getitem__(self, numbers: list[int]) -> npt.NDArray[np.void]:
+        rows: npt.NDArray[np.void] = self.grid.take(np.array(numbers, dtype=np.int64)).view(self.dtype)[:, 0]
+        return rows
+
+
+def with_progress(chunks: Iterable[Chunk], total: int, doing: str) -> Iterator[Chunk]:
     """The same chunks, under a progress bar."""
     with tqdm(desc=doing, total=total, unit="image", disable=None, leave=False) as bar:
         for chunk in chunks:

@@ -1,6 +1,9 @@
 """A few labelled images beside the unlabelled stream: chapter "Semi-Supervised Disentanglement"."""
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -8,44 +11,110 @@ import torch
 from torch import Tensor
 
 from unknot._seeding import Stream, derive_seed
-from unknot.datamodules.factors import GroundTruthDataset
+from unknot.datamodules.arguments import at_least
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.stream import FactorDataModule
 
-Labelling = Literal["perfect", "binned", "noisy", "partial", "permuted"]
-MOST_HELD_OUT = 1000
-"""Most held-out labels that one validation batch brings."""
+Labels = tuple[Tensor, tuple[int, ...]]
+"""What is written down: labels ``[N, d]``, and the number of values of each."""
 
 
-def corrupt_labels(
-    factors: Tensor,
-    sizes: tuple[int, ...],
-    labelling: Labelling,
-    generator: torch.Generator,
-    num_bins: int = 5,
-    noise: float = 0.1,
-    num_observed: int = 2,
-) -> tuple[Tensor, tuple[int, ...]]:
-    """What an annotator writes down for factors ``[N, F]``: labels ``[N, d]`` and the number of values of each.
+class Labelling(ABC):
+    """How an annotator labels images; one's own is a subclass with :meth:`label`."""
 
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> labels, sizes = corrupt_labels(torch.tensor([[0, 0], [2, 31]]), (3, 32), "binned", generator)
-    >>> labels.tolist(), sizes
-    ([[0, 0], [2, 4]], (3, 5))
+    def check(self, space: FactorSpace) -> None:  # noqa: B027  (most have nothing to refuse)
+        """Refuse a factor space that cannot be labelled like this."""
+
+    @abstractmethod
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """What is written down for factors ``[N, F]`` with so many values each."""
+
+
+class Perfect(Labelling):
+    """The factors themselves."""
+
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """All of them."""
+        return factors, sizes
+
+
+@dataclass(frozen=True)
+class Binned(Labelling):
+    """At most ``num_bins`` values per factor.
+
+    >>> Binned(num_bins=5).label(torch.tensor([[0, 0], [2, 31]]), (3, 32), torch.Generator())
+    (tensor([[0, 0],
+            [2, 4]]), (3, 5))
     """
-    n, num_factors = factors.shape
-    if labelling == "binned":  # at most num_bins values each
-        bins = torch.tensor([min(size, num_bins) for size in sizes])
-        return factors * bins // torch.tensor(sizes), tuple(bins.tolist())
-    if labelling == "noisy":  # each label has this chance of being random
-        random = torch.stack([torch.randint(size, (n,), generator=generator) for size in sizes], dim=1)
-        return torch.where(torch.rand(n, num_factors, generator=generator) < noise, random, factors), sizes
-    if labelling == "permuted":  # a code book per factor: the order of the values is lost
+
+    num_bins: int = 5
+
+    def __post_init__(self) -> None:
+        at_least(1, "num_bins", self.num_bins)
+
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """Bins of equal width."""
+        bins = tuple(min(size, self.num_bins) for size in sizes)
+        return factors * torch.tensor(bins) // torch.tensor(sizes), bins
+
+
+@dataclass(frozen=True)
+class Noisy(Labelling):
+    """Each label is random with probability ``noise``."""
+
+    noise: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"noise must lie between 0 and 1, got {self.noise}.")
+
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """Random ones are uniform, and may be right."""
+        random = torch.stack([torch.randint(size, (len(factors),), generator=generator) for size in sizes], dim=1)
+        return torch.where(torch.rand(factors.shape, generator=generator) < self.noise, random, factors), sizes
+
+
+@dataclass(frozen=True)
+class Partial(Labelling):
+    """Only ``num_observed`` factors, drawn at random, are labelled."""
+
+    num_observed: int = 2
+
+    def __post_init__(self) -> None:
+        at_least(1, "num_observed", self.num_observed)
+
+    def check(self, space: FactorSpace) -> None:
+        """There must be as many factors."""
+        if self.num_observed > space.num_factors:
+            raise ValueError(
+                f"num_observed must be at least 1 and at most {space.num_factors}, the number of factors, "
+                f"got {self.num_observed}."
+            )
+
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """The same factors for all images."""
+        observed = torch.randperm(len(sizes), generator=generator)[: self.num_observed].tolist()
+        return factors[:, observed], tuple(sizes[factor] for factor in observed)
+
+
+class Permuted(Labelling):
+    """The values of each factor are renamed at random: their order is lost."""
+
+    def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
+        """By a code book for each factor."""
         books = [torch.randperm(size, generator=generator) for size in sizes]
         return torch.stack([book[column] for book, column in zip(books, factors.T, strict=True)], dim=1), sizes
-    if labelling == "partial":  # only a few factors, drawn at random
-        observed = torch.randperm(num_factors, generator=generator)[:num_observed].tolist()
-        return factors[:, observed], tuple(sizes[factor] for factor in observed)
-    return factors, sizes
+
+
+Name = Literal["perfect", "binned", "noisy", "partial", "permuted"]
+NAMED: dict[str, Callable[[], Labelling]] = {
+    "perfect": Perfect,
+    "binned": Binned,
+    "noisy": Noisy,
+    "partial": Partial,
+    "permuted": Permuted,
+}
+"""The labellings of the study by name."""
 
 
 class LabelledImages(NamedTuple):
@@ -61,26 +130,27 @@ class LabelledDataModule(FactorDataModule):
     A batch is ``(images, labelled_images, labels)``. The labelled set is drawn once, by a seed of its own; 90 % of it
     train, 10 % validate. Labelled images are drawn i.i.d. from it (the reference goes through it in order). Labels are
     divided by the number of values of their factor, as in the reference: 0, 1/n, ..., (n-1)/n. Validation batches bring
-    the held-out labels (at most 1,000 of them, drawn anew for each), so that ``val/supervised`` is R_s on them.
+    as many of the held-out labels as training batches do of the others, each as often as the others, so that
+    ``val/supervised`` is R_s on them whether a model sums or averages, and however many there are.
 
     Args:
         dataset: where factors and images come from.
         num_labels: size of the labelled set, in the study 100 or 1000.
-        labelling: ``"perfect"``; ``"binned"``: at most ``num_bins`` values per factor; ``"noisy"``: each label is
-            random with probability ``noise``; ``"partial"``: only ``num_observed`` randomly drawn factors are labelled;
-            ``"permuted"``: the values of each factor are renamed at random.
-        num_bins: for binned labels.
-        noise: for noisy labels.
-        num_observed: for partial labels.
+        labelling: how images are labelled, ``Perfect()``, ``Binned(num_bins)``, ``Noisy(noise)``,
+            ``Partial(num_observed)``, ``Permuted()``, or one's own; or the name of one of these, in lower case, as the
+            study has it: 5 bins, noise 0.1, 2 observed factors.
         train_fraction: part of the labelled set to train on.
         label_seed: of the labelled set and its corruption; the study uses five.
         batch_size: unlabelled images, and labelled images, per batch and rank.
         num_val_batches: batches for validation, test and prediction; the same images every time.
         num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
+        seed: of the stream; ``None`` takes the one of ``seed_everything``.
+        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
+        image_size: side, or (height, width), to show the images at; by default as they are.
+        with_factors: add the factors of the unlabelled images, int64 ``[N, F]``, for metrics in a validation loop.
 
     >>> from unknot.datamodules import DSprites, LabelledDataModule
-    >>> data = LabelledDataModule(DSprites(), num_labels=100, labelling="partial", batch_size=8, seed=0)
+    >>> data = LabelledDataModule(DSprites(), num_labels=100, labelling=Partial(2), batch_size=8, seed=0)
     >>> images, labelled_images, labels = next(iter(data.train_dataloader()))
     >>> labelled_images.shape, labels.shape
     (torch.Size([8, 1, 64, 64]), torch.Size([8, 2]))
@@ -90,49 +160,36 @@ class LabelledDataModule(FactorDataModule):
         self,
         dataset: GroundTruthDataset,
         num_labels: int = 1000,
-        labelling: Labelling = "perfect",
-        num_bins: int = 5,
-        noise: float = 0.1,
-        num_observed: int = 2,
+        labelling: Name | Labelling = "perfect",
         train_fraction: float = 0.9,
         label_seed: int = 0,
         batch_size: int = 64,
         num_val_batches: int = 16,
         num_workers: int = 0,
         seed: int | None = None,
+        steps_per_epoch: int = 1000,
+        image_size: int | tuple[int, int] | None = None,
+        with_factors: bool = False,
     ) -> None:
-        super().__init__(dataset, batch_size, num_val_batches, num_workers, seed)
-        if labelling not in get_args(Labelling):
-            raise ValueError(f"labelling must be one of {', '.join(get_args(Labelling))}, got {labelling!r}.")
-        for name, value in (
-            ("num_labels", num_labels),
-            ("num_bins", num_bins),
-            ("num_observed", num_observed),
-            ("label_seed", label_seed),
-        ):
-            if not isinstance(value, int):
-                raise ValueError(f"{name} must be a whole number, got {value!r}.")
-        if num_labels < 2:
-            raise ValueError(f"num_labels must be at least 2, one to train on and one held out, got {num_labels}.")
-        if num_bins < 1:
-            raise ValueError(f"num_bins must be at least 1, got {num_bins}.")
-        if not 0 <= noise <= 1:
-            raise ValueError(f"noise must lie between 0 and 1, got {noise}.")
+        super().__init__(
+            dataset, batch_size, num_val_batches, num_workers, seed, steps_per_epoch, image_size, with_factors
+        )
+        if not isinstance(labelling, Labelling) and labelling not in get_args(Name):
+            raise ValueError(
+                f"labelling must be one of {', '.join(get_args(Name))}, or an object such as Binned(5), "
+                f"got {labelling!r}."
+            )
+        self.num_labels = at_least(2, "num_labels", num_labels)  # one to train on and one held out
+        if not isinstance(label_seed, int):
+            raise ValueError(f"label_seed must be a whole number, got {label_seed!r}.")
         if not 0 < train_fraction < 1:
             raise ValueError(f"train_fraction must lie between 0 and 1, got {train_fraction}.")
-        num_factors = dataset.factor_space.num_factors
-        if labelling == "partial" and not 1 <= num_observed <= num_factors:
-            raise ValueError(
-                f"num_observed must be at least 1 and at most {num_factors}, the number of factors of {dataset.name}, "
-                f"got {num_observed}."
-            )
-        self.num_labels = num_labels
-        self.labelling = labelling
-        self.num_bins, self.noise, self.num_observed = num_bins, noise, num_observed
+        self.labelling = labelling if isinstance(labelling, Labelling) else NAMED[labelling]()
+        self.labelling.check(dataset.factor_space)
         self.train_fraction = train_fraction
         self.label_seed = label_seed
 
-    def setup(self, stage: str) -> None:
+    def setup(self, stage: str = "fit") -> None:
         """Draw the labelled set, which every worker process would otherwise do for itself."""
         super().setup(stage)
         _ = self.labelled
@@ -144,9 +201,7 @@ class LabelledDataModule(FactorDataModule):
         space = self.dataset.factor_space
         factors = space.sample(self.num_labels, generator)
         images = self.dataset.observe(factors, generator)
-        labels, sizes = corrupt_labels(
-            factors, space.sizes, self.labelling, generator, self.num_bins, self.noise, self.num_observed
-        )
+        labels, sizes = self.labelling.label(factors, space.sizes, generator)
         return LabelledImages(images, labels / torch.tensor(sizes))
 
     @property
@@ -154,15 +209,19 @@ class LabelledDataModule(FactorDataModule):
         """How many of the labels train; at least one is held out."""
         return min(math.ceil(self.num_labels * self.train_fraction), self.num_labels - 1)
 
-    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """One training batch."""
-        images = super().draw(generator)
+        drawn = super().draw(generator)
         picked = torch.randint(self.num_train_labels, (self.batch_size,), generator=generator)
-        return images, self.labelled.images[picked], self.labelled.labels[picked]
+        return self._with_labels(drawn, picked)
 
-    def draw_held_out(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """One validation batch, with the held-out labels."""
-        images = super().draw(generator)
-        held_out = self.num_labels - self.num_train_labels
-        picked = self.num_train_labels + torch.randperm(held_out, generator=generator)[:MOST_HELD_OUT]
-        return images, self.labelled.images[picked], self.labelled.labels[picked]
+    def draw_held_out(self, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """One validation batch, with held-out labels."""
+        drawn = super().draw(generator)
+        order = torch.randperm(self.num_labels - self.num_train_labels, generator=generator)
+        picked = self.num_train_labels + order.repeat(math.ceil(self.batch_size / len(order)))[: self.batch_size]
+        return self._with_labels(drawn, picked)
+
+    def _with_labels(self, drawn: Tensor | tuple[Tensor, Tensor], picked: Tensor) -> tuple[Tensor, ...]:
+        images, *factors = drawn if isinstance(drawn, tuple) else (drawn,)
+        return (images, self.labelled.images[picked], self.labelled.labels[picked], *factors)

@@ -240,7 +240,8 @@ class MatrixDataModule(StreamDataModule):
         batch_size: matrices per batch.
         num_val_batches: batches of the fixed test set; 100 of 32 in the study.
         num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
+        seed: of the stream; ``None`` takes the one of ``seed_everything``.
+        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
 
     >>> from unknot.datamodules import AbstractDSprites, Coarse, MatrixDataModule
     >>> data = MatrixDataModule(Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4)), seed=0)
@@ -260,8 +261,9 @@ class MatrixDataModule(StreamDataModule):
         num_val_batches: int = 100,
         num_workers: int = 0,
         seed: int | None = None,
+        steps_per_epoch: int = 1000,
     ) -> None:
-        super().__init__(batch_size, num_val_batches, num_workers, seed)
+        super().__init__(batch_size, num_val_batches, num_workers, seed, steps_per_epoch)
         space: FactorSpace = dataset.factor_space
         check_sizes(space.sizes)
         if panels not in ("factors", "images"):
@@ -281,6 +283,11 @@ class MatrixDataModule(StreamDataModule):
             panels,
             codes,
         )
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images that panels show."""
+        return self.dataset.image_shape
 
     def prepare_data(self) -> None:
         """Draw, download or convert the data, once per machine."""

@@ -1,27 +1,25 @@
 """Batches of images with sets of objects, for set prediction and object discovery."""
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from typing import Literal
 
 import torch
-from torch.utils.data import DataLoader, Dataset
-from torch.utils.data.distributed import DistributedSampler
+from torch import Tensor
 
-from unknot._lightning import batches_done
-from unknot._seeding import Stream, derive_seed
-from unknot.datamodules.clevr import SceneDataset, SetBatch
-from unknot.datamodules.stream import StreamDataModule
+from unknot._seeding import Stream
+from unknot.datamodules.arguments import at_least
+from unknot.datamodules.batches import FiniteDataModule, Share
+from unknot.datamodules.scenes import SceneDataset, SetBatch
 
 
-class SetDataModule(StreamDataModule):
+class SetDataModule(FiniteDataModule):
     """Batches :class:`SetBatch` of images, padded sets of objects and, where there are some, masks.
 
-    Endless data (:class:`ClevrScenes` without ``num_scenes``) are a stream without epochs, as in all other DataModules
-    here. Data of which there is a fixed number (:class:`CLEVR`, or :class:`ClevrScenes` with ``num_scenes``) are
-    passed through in a new order in every epoch; what does not fill a last batch waits for a later one. Either way
-    batch n of a rank is a function of (seed, rank, n) alone, so that ranks share no example, the number of workers
-    changes nothing and a resumed run goes on with the batch that the interrupted one would have seen next.
+    Endless data (:class:`ClevrScenes` without ``num_scenes``) are a stream whose epochs are a number of steps. Data of
+    which there is a fixed number (:class:`CLEVR`, or :class:`ClevrScenes` with ``num_scenes``) are passed through in a
+    new order in every epoch. Either way batch n of a rank is a function of (seed, rank, n) alone, so that ranks share
+    no example, the number of workers changes nothing and a resumed run goes on with the batch that the interrupted one
+    would have seen next.
 
     Args:
         dataset: to train on.
@@ -31,7 +29,9 @@ class SetDataModule(StreamDataModule):
         batch_size: images per batch, on every rank.
         num_val_batches: batches for validation where that is endless; the same every time.
         num_workers: processes that prepare batches. Each draws on one core.
-        seed: of the stream; ``None`` takes, in a Trainer, the one of ``seed_everything``.
+        seed: of the stream; ``None`` takes the one of ``seed_everything``.
+        steps_per_epoch: how many batches of endless data Lightning calls an epoch; the stream goes on across epochs.
+        drop_last: leave out what does not fill a last batch; other examples in every epoch.
 
     >>> from unknot.datamodules.clevr_scenes import ClevrScenes
     >>> data = SetDataModule(ClevrScenes(image_size=64), batch_size=4, seed=0)
@@ -48,124 +48,62 @@ class SetDataModule(StreamDataModule):
         num_val_batches: int = 16,
         num_workers: int = 0,
         seed: int | None = None,
+        steps_per_epoch: int = 1000,
+        drop_last: bool = True,
     ) -> None:
-        super().__init__(batch_size, num_val_batches, num_workers, seed)
-        self.dataset = dataset
-        self.val_dataset = dataset if val_dataset is None else val_dataset
+        for name, given in (("dataset", dataset), ("val_dataset", dataset if val_dataset is None else val_dataset)):
+            if not isinstance(given, SceneDataset):
+                raise ValueError(f"{name} must be a data set of scenes such as ClevrScenes(), got {given!r}.")
+        held_out = dataset if val_dataset is None else val_dataset
+        at_least(1, "num_val_batches", num_val_batches)
+        super().__init__(batch_size, num_val_batches if held_out.endless else None, num_workers, seed, drop_last)
+        self.steps_per_epoch = at_least(1, "steps_per_epoch", steps_per_epoch)
+        self.dataset, self.val_dataset = dataset, held_out
         self.num_held_out = 0
         if val_dataset is None and not dataset.endless:
             self.num_held_out = min(512, math.ceil(len(dataset) / 10))
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images, for the model."""
+        return (3, *self.dataset.image_size)
 
     def prepare_data(self) -> None:
         """Draw or convert the data, once per machine."""
         self.dataset.prepare()
         self.val_dataset.prepare()
 
-    def draw(self, generator: torch.Generator) -> SetBatch:
-        """One training batch of endless data."""
-        return self.dataset.draw(self.batch_size, generator)
+    def train_length(self, share: Share) -> int:
+        """``steps_per_epoch``, or the batches of a pass through the data."""
+        return self.steps_per_epoch if self.dataset.endless else super().train_length(share)
 
-    def draw_held_out(self, generator: torch.Generator) -> SetBatch:
-        """One validation batch of endless data."""
-        return self.val_dataset.draw(self.batch_size, generator)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """The endless training stream of this rank, or this rank's part of one pass through the data."""
+    def train_batch(self, number: int, share: Share) -> SetBatch:
+        """Batch ``number``, drawn or of the pass that it belongs to."""
         if self.dataset.endless:
-            return super().train_dataloader()
-        return self._finite_loader(_PassLoader, self.dataset, _Pass(self))
+            return self.dataset.draw(self.batch_size, share.generator(Stream.TRAIN_DATA, number))
+        batch: SetBatch = super().train_batch(number, share)
+        return batch
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """The validation batches of this rank."""
+    def held_out_length(self, share: Share) -> int:
+        """``num_val_batches``, or the batches of a pass through the held-out data."""
         if self.val_dataset.endless:
-            return super().val_dataloader()
-        return self._finite_loader(DataLoader, self.val_dataset, _InOrder(self))
+            assert self.num_val_batches is not None
+            return self.num_val_batches
+        return super().held_out_length(share)
 
-    test_dataloader = val_dataloader
-    predict_dataloader = val_dataloader
+    def held_out_batch(self, number: int, share: Share) -> SetBatch:
+        """Batch ``number`` of these."""
+        if self.val_dataset.endless:
+            return self.val_dataset.draw(self.batch_size, share.generator(Stream.HELD_OUT_DATA, number))
+        batch: SetBatch = super().held_out_batch(number, share)
+        return batch
 
-    def _finite_loader(
-        self, kind: type[DataLoader[Any]], dataset: SceneDataset, order: "DistributedSampler[Any]"
-    ) -> DataLoader[Any]:
-        return kind(
-            _Examples(dataset),
-            batch_size=None,
-            sampler=order,
-            num_workers=self.num_workers,
-            generator=torch.Generator(),  # without one the loader would take from the global one
-        )
+    def indices(self, split: Literal["train", "val"]) -> Tensor:
+        """Numbers of the examples to train on, or held out."""
+        if split == "train":
+            return torch.arange(self.num_held_out, len(self.dataset))
+        return torch.arange(self.num_held_out or len(self.val_dataset))
 
-    def _rank(self) -> tuple[int, int]:
-        """Number of this process and of all."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-
-
-class _Examples(Dataset[SetBatch]):
-    """Batches by the list of their examples' numbers."""
-
-    def __init__(self, dataset: SceneDataset) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, numbers: list[int]) -> SetBatch:  # type: ignore[override]
-        return self.dataset.batch(numbers)
-
-
-# Both are DistributedSamplers only so that Lightning sees that ranks are looked after and leaves them alone.
-
-
-class _Pass(DistributedSampler[Any]):
-    """Numbers of the examples of the next batches, as many as make one pass through the training data."""
-
-    def __init__(self, module: SetDataModule) -> None:
-        self.module = module
-        self.rank, self.ranks = module._rank()
-        self.examples = len(module.dataset) - module.num_held_out
-        if len(self) == 0:
-            raise ValueError(
-                f"A batch takes {self.ranks * module.batch_size} examples (batch_size {module.batch_size}, "
-                f"{self.ranks} ranks), and there are {self.examples} to train on: lower batch_size, or give more data."
-            )
-
-    def __len__(self) -> int:
-        return self.examples // (self.ranks * self.module.batch_size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        start, size = batches_done(self.module.trainer), self.module.batch_size
-        order: list[int] = []
-        for number in range(start, start + len(self)):
-            run, batch = divmod(number, len(self))
-            if not order or batch == 0:
-                key = derive_seed(self.module._stream_seed or 0, Stream.TRAIN_DATA, run)
-                shuffled = torch.randperm(self.examples, generator=torch.Generator().manual_seed(key))
-                order = (shuffled + self.module.num_held_out).tolist()
-            first = (batch * self.ranks + self.rank) * size
-            yield order[first : first + size]
-
-
-class _InOrder(DistributedSampler[Any]):
-    """Numbers of the validation examples, batch by batch; the last batch may be smaller."""
-
-    def __init__(self, module: SetDataModule) -> None:
-        self.module = module
-        self.rank, self.ranks = module._rank()
-        examples = module.num_held_out or len(module.val_dataset)
-        numbers = list(range(examples))
-        batches = [numbers[i : i + module.batch_size] for i in range(0, examples, module.batch_size)]
-        self.batches = batches[self.rank :: self.ranks]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-
-class _PassLoader(DataLoader[Any]):
-    """A loader of which Lightning knows that it can be resumed: its sampler asks the Trainer where training is."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: the Trainer counts batches, and the DataModule keeps the seed."""
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to do."""
+    def take(self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator) -> SetBatch:
+        """The examples of these numbers."""
+        return (self.dataset if split == "train" else self.val_dataset).batch(indices.tolist())

@@ -8,17 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from unknot.datamodules.clevr import CLASSES
+from unknot._objects import CLASSES, PARTS, REAL, RGB
 from unknot.zoo.object_discovery import SlotAutoEncoder
 from unknot.zoo.pictures import _save
-from unknot.zoo.set_prediction import REAL, SetPredictor
+from unknot.zoo.set_prediction import SetPredictor
 
 MARKERS = {"cube": "s", "sphere": "o", "cylinder": "^"}
-HUES = {  # of CLEVR's materials
-    **{"gray": "#575757", "blue": "#2a4bd7", "brown": "#814a19", "yellow": "#ffee33"},
-    **{"red": "#ad2323", "green": "#1d6914", "purple": "#8126c0", "cyan": "#29d0d0"},
-}
-PARTS = dict(zip(CLASSES, (slice(3, 5), slice(5, 7), slice(7, 10), slice(10, 18)), strict=True))
+HUES = {name: tuple(channel / 255 for channel in rgb) for name, rgb in RGB.items()}
 
 
 def describe_object(row: Tensor) -> dict[str, str]:

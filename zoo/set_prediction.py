@@ -19,15 +19,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, check_images, glorot
 from unknot.zoo.slots import SlotAttention, positive
 from unknot.zoo.tokens import TokenModel
-
-OBJECT_SIZE = 19
-COORDINATES = slice(0, 3)
-REAL = 18
 
 
 @torch.compiler.disable  # SciPy has no place in a graph

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unknot._objects import COORDINATES, OBJECT_SIZE, PARTS, REACH, REAL
 from unknot.metrics.functional.checks import Floats, Ints, _as_numpy
 
-OBJECT_SIZE = 19
-COORDINATES = slice(0, 3)
-ATTRIBUTES = (slice(3, 5), slice(5, 7), slice(7, 10), slice(10, 18))  # size, material, shape, color
-REAL = 18
-UNIT = 6.0  # coordinates in [0, 1] stand for [-3, 3]
+UNIT = 2 * REACH  # of a coordinate in [0, 1]
 THRESHOLDS = (math.inf, 1.0, 0.5, 0.25, 0.125)
 """Distances at which the chapter reports average precision."""
 
@@ -79,7 +76,7 @@ def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[floa
 def _nearest_alike(predicted: Floats, wanted: Floats, real: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
     """Distance to the nearest object of equal attributes, infinite where there is none, and its row: ``[B, K]``."""
     alike = np.broadcast_to(real[:, None], (len(real), predicted.shape[1], real.shape[1])).copy()  # [B, K, M]
-    for part in ATTRIBUTES:
+    for part in PARTS.values():
         alike &= predicted[..., part].argmax(-1)[:, :, None] == wanted[..., part].argmax(-1)[:, None]
     gaps = UNIT * (predicted[:, :, None, COORDINATES] - wanted[:, None, :, COORDINATES])
     distances = np.where(alike, np.sqrt((gaps**2).sum(-1)), math.inf)

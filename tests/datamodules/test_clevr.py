@@ -10,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from unknot.datamodules.clevr import CLEVR, TARGET_SIZE, Scenes, fit_camera
+from unknot._objects import OBJECT_SIZE
+from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import draw_masks, draw_scenes, sample_scenes
 from unknot.datamodules.raycast import look_at, project
+from unknot.datamodules.scenes import Scenes, fit_camera
 
 FRAME = (64, 96)
 
@@ -89,7 +91,7 @@ def test_targets_are_in_the_order_of_the_reference() -> None:
         ]
     }
     targets = Scenes.from_annotations([scene]).targets(max_objects=4)
-    assert targets.shape == (1, 4, TARGET_SIZE) == (1, 4, 19)
+    assert targets.shape == (1, 4, OBJECT_SIZE) == (1, 4, 19)
     #         x    y    z            small large rubber metal cube sphere cylinder
     first = [0.0, 0.5, 3.7 / 6, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
     second = [0.75, 1.0, 3.35 / 6, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1]

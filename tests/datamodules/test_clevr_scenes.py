@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from unknot._objects import CLASSES, COLORS, MATERIALS, SHAPES, SIZES
 from unknot.datamodules import clevr_scenes
-from unknot.datamodules.clevr import CLASSES, CLEVR, COLORS, MATERIALS, RADII, SHAPES, SIZES, Scenes
+from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import (
     ALBEDO,
     MIN_VISIBLE,
@@ -21,6 +22,7 @@ from unknot.datamodules.clevr_scenes import (
     sample_scenes,
     visible_pixels,
 )
+from unknot.datamodules.scenes import RADII, Scenes
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -1,4 +1,3 @@
-import itertools
 import os
 import pickle
 import warnings
@@ -11,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
 
 from unknot._lightning import pl
-from unknot.datamodules import FactorDataModule, ImageDataModule, LabelledDataModule, PairDataModule, images
+from unknot.datamodules import FactorDataModule, ImageDataModule, LabelledDataModule, PairDataModule, pictures
 from unknot.metrics import evaluate
 from unknot.metrics.functional import mig
 
@@ -35,15 +36,16 @@ def photos(tmp_path: Path) -> Path:
 
 
 def module(source: Any, **options: Any) -> ImageDataModule:
-    return ImageDataModule(source, **{"image_size": 8, "batch_size": 50, "num_val_batches": 3, "seed": 0} | options)
+    return ImageDataModule(source, **{"image_size": 8, "batch_size": 5, "seed": 0} | options)
 
 
 def numbers(batch: Tensor) -> list[int]:
     return (batch[:, 0, 0, 0] * 255).round().long().tolist()
 
 
-def training(data: ImageDataModule, batches: int = 10) -> list[int]:
-    return [number for batch in itertools.islice(data.train_dataloader(), batches) for number in numbers(batch)]
+def training(data: ImageDataModule, epochs: int = 3) -> list[int]:
+    loader = data.train_dataloader()
+    return [number for _ in range(epochs) for batch in loader for number in numbers(batch)]
 
 
 def validation(data: ImageDataModule) -> list[int]:
@@ -66,6 +68,9 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "array": lambda _: stack().numpy(),
     "channels last": lambda _: stack().permute(0, 2, 3, 1).numpy(),
     "floats": lambda _: stack() / 255,
+    "Pillow": lambda _: [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in stack()],
+    "data set of tensors": lambda _: torch.utils.data.TensorDataset(stack(), torch.arange(20)),
+    "data set of Pillow images": lambda tmp_path: ImageFolder(write(tmp_path / "photos", name="a/{:02}.png")),
     "npy": lambda tmp_path: np.save(tmp_path / "x.npy", stack().numpy()) or tmp_path / "x.npy",
 }
 
@@ -75,19 +80,18 @@ def test_all_images_are_drawn_and_none_on_both_sides(tmp_path: Path, make: Calla
     data = module(make(tmp_path), val_fraction=0.25)
     data.prepare_data()
     batch = next(iter(data.train_dataloader()))
-    assert batch.shape == (50, 3, 8, 8)
+    assert batch.shape == (5, 3, 8, 8)
     assert batch.dtype == torch.float32
     assert data.image_shape == (3, 8, 8)
-    train, held_out = set(training(data)), set(validation(data))
-    assert train | held_out == set(range(20))
-    assert train & held_out == set()
+    train, held_out = training(data, epochs=1), validation(data)
+    assert sorted(train + held_out) == list(range(20))
     assert len(held_out) == 5
 
 
 def test_a_folder_is_decoded_once(photos: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = training(module(photos))
     (file,) = empty_cache.glob("*.npy")
-    monkeypatch.setattr(images, "read_image", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr(pictures, "read_image", lambda *_, **__: pytest.fail("decoded again"))
     assert training(module(str(photos))) == first
     assert list(empty_cache.glob("*.npy")) == [file]
 
@@ -246,9 +250,9 @@ def test_a_listed_file_that_is_not_there_is_named(photos: Path) -> None:
         ("broken.npy", {}, "broken.npy: not a readable .npy file"),
         (torch.ones(5, 7, 7), {}, "shape .5, 7, 7."),
         (torch.ones(5, 3, 7, 7) * 255, {}, "divide by 255"),
-        ("photos", {"image_size": 0}, "image_size must be positive whole numbers"),
+        ("photos", {"image_size": 0}, "image_size must be a positive whole number"),
         ("photos", {"image_size": (8, 8.5)}, "image_size must be"),
-        ("photos", {"crop": "middle"}, "crop must be 'fit', 'none' or positive"),
+        ("photos", {"crop": "middle"}, "crop must be 'fit', 'none' or a positive"),
         ("photos", {"crop": (11, 3)}, "12 x 10 pixels, too small to crop 3 x 11"),
         (torch.ones(5, 3, 7, 7), {"crop": (8, 3)}, "7 x 7 are too small to crop 8 x 3"),
         ("photos", {"val_fraction": 0}, "val_fraction must lie between 0 and 1"),
@@ -272,11 +276,15 @@ def test_mistakes_are_explained(
 # The stream.
 
 
-def trainer(rank: int = 0, **options: Any) -> pl.Trainer:
+def trainer(rank: int = 0, ranks: int = 1, **options: Any) -> pl.Trainer:
     class OfRank(pl.Trainer):
         @property
         def global_rank(self) -> int:
             return rank
+
+        @property
+        def world_size(self) -> int:
+            return ranks
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     return OfRank(accelerator="cpu", **quiet | {"enable_checkpointing": False} | options)
@@ -312,23 +320,92 @@ def test_the_number_of_workers_does_not_matter(photos: Path, source: str) -> Non
     assert validation(together) == validation(alone)
 
 
-def test_every_rank_has_its_own_stream(photos: Path) -> None:
-    streams = []
+@pytest.mark.parametrize(("ranks", "batch_size"), [(2, 5), (3, 5), (3, 1), (4, 8), (2, 50)])
+def test_ranks_share_an_epoch(photos: Path, ranks: int, batch_size: int) -> None:
+    train, held_out, lengths = [], [], set()
+    for rank in range(ranks):
+        data = module(photos, batch_size=batch_size, val_fraction=0.15)
+        data.trainer = trainer(rank, ranks)
+        train += [training(data, epochs=1)]
+        held_out += [validation(data)]
+        lengths.add((len(train[-1]), len(data.train_dataloader()), len(data.val_dataloader())))
+    assert len(lengths) == 1  # or ranks would wait for each other for ever
+    everything = [number for part in train for number in part]
+    assert len(everything) < 17 + ranks  # no more than to go round
+    assert len(set(everything)) == 17
+    assert all(held_out)
+    assert {*everything} | {number for part in held_out for number in part} == set(range(20))
+
+
+def test_fewer_held_out_images_than_ranks_are_seen_by_all(photos: Path) -> None:
     for rank in range(3):
-        data = module(photos)
-        data.trainer = trainer(rank)
-        streams.append(tuple(training(data)))
-    assert len(set(streams)) == 3
+        data = module(photos, val_fraction=0.01)
+        data.trainer = trainer(rank, 3)
+        assert len(validation(data)) == 1
 
 
-def test_a_resumed_run_goes_on_in_the_stream(photos: Path, tmp_path: Path) -> None:
-    first = trainer(max_steps=3, limit_val_batches=0)
-    first.fit(Recorder(), datamodule=module(photos, seed=5))
-    first.save_checkpoint(tmp_path / "stopped.ckpt")
-    model = Recorder()
-    second = trainer(max_steps=7, limit_val_batches=0)
-    second.fit(model, datamodule=module(photos, seed=None), ckpt_path=tmp_path / "stopped.ckpt")
-    assert model.trained == training(module(photos, seed=5), 7)[3 * 50 :]
+def test_every_epoch_has_every_image_once_in_a_new_order(photos: Path) -> None:
+    loader = module(photos, batch_size=4).train_dataloader()
+    epochs = [[number for batch in loader for number in numbers(batch)] for _ in range(3)]
+    assert len(loader) == 5
+    assert all(len(epoch) == len(set(epoch)) == 18 for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    assert len(module(photos, batch_size=4, drop_last=True).train_dataloader()) == 4
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("steps", [3, 4, 6])  # in the middle of an epoch, at its end, in the next
+def test_a_resumed_run_goes_on_where_it_stopped(photos: Path, tmp_path: Path, steps: int, num_workers: int) -> None:
+    shift = v2.Lambda(lambda image: image + (torch.rand(()) < 0.5) / 2)
+    saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
+    options = {"max_epochs": 3, "limit_val_batches": 0}
+    whole, resumed = Recorder(), Recorder()
+    first = trainer(**options, enable_checkpointing=True, callbacks=saving)
+    first.fit(whole, datamodule=module(photos, seed=5, transform=shift))
+    again = module(photos, seed=None, num_workers=num_workers, transform=shift)
+    trainer(**options).fit(resumed, datamodule=again, ckpt_path=tmp_path / f"step={steps}.ckpt")
+    batches = [5, 5, 5, 3] * 3
+    assert len(whole.trained) == sum(batches)
+    assert resumed.trained == whole.trained[sum(batches[:steps]) :]
+    assert max(whole.trained) > 100 > min(whole.trained)
+
+
+def test_transforms_are_seeded_by_the_batch_and_leave_the_global_generators_alone(photos: Path) -> None:
+    import random
+
+    def jitter(image: Tensor) -> Tensor:
+        return image * torch.rand(()) * np.random.rand() * random.random()  # noqa: NPY002
+
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    first = torch.cat(list(module(photos, transform=jitter).train_dataloader()))
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    assert torch.equal(states[0], after[0])
+    assert states[1:] == after[1:]
+    assert torch.equal(torch.cat(list(module(photos, transform=jitter).train_dataloader())), first)
+    assert torch.equal(torch.cat(list(module(photos, transform=jitter, num_workers=2).train_dataloader())), first)
+    assert not torch.equal(torch.cat(list(module(photos, transform=jitter, seed=1).train_dataloader())), first)
+    held_out = module(photos, transform=jitter)
+    assert torch.equal(torch.cat(list(held_out.val_dataloader())), torch.cat(list(module(photos).val_dataloader())))
+
+
+def test_the_shape_follows_the_transform(photos: Path) -> None:
+    data = module(photos, image_size=32, transform=v2.RandomCrop(24), val_transform=v2.CenterCrop(24))
+    assert data.image_shape == (3, 24, 24)
+    assert next(iter(data.train_dataloader())).shape == (5, 3, 24, 24)
+    assert next(iter(data.val_dataloader())).shape == (2, 3, 24, 24)
+
+
+def test_setup_works_without_a_trainer(photos: Path) -> None:
+    torch.manual_seed(3)
+    data = module(photos, seed=None)
+    data.prepare_data()
+    data.setup("fit")
+    first = training(data)
+    assert first == training(module(photos, seed=3))
+    torch.manual_seed(4)
+    other = module(photos, seed=None)
+    other.setup()
+    assert training(other) != first
 
 
 def test_a_module_in_use_travels_light(photos: Path) -> None:
@@ -474,7 +551,8 @@ BAD_TABLES: dict[str, tuple[str, str]] = {
     "one column": ("file\n0.png", "no columns of factors"),
     "ragged": ("file,a\n0.png,1,2", "row 2 has 3 cells, the header 2"),
     "same names": ("file,a,a\n0.png,1,2", "two columns of the same name"),
-    "missing row": ("\n".join(colours().splitlines()[:-1]), "no row for 1 of 20 images, such as 0.png"),
+    "other images": (colours().replace(".png", ".jpg"), "no row for any of 20 images, such as 0.png"),
+    "nothing in it": ("file,a\n0.png,\n1.png, ", "every row is empty"),
     "absent image": (colours(21), "1 of its rows name images that are not there: 20.png"),
     "twice": (colours() + "\n3.png,blue,1,1", "two rows for 3.png"),
     "empty cell": (colours().replace("blue", "", 1), "an empty cell in column 'colour'"),
@@ -489,6 +567,53 @@ def test_bad_tables_are_explained(photos: Path, tmp_path: Path, text: str, reaso
         _ = module(photos, labels=path).table
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_some_images_may_have_no_labels(photos: Path, tmp_path: Path) -> None:
+    lines = colours().splitlines()
+    some = "\n".join([*lines[:9], lines[-1], f"{lines[9].partition(',')[0]},,,"])  # nine, and a row without a value
+    data = module(photos, labels=table(tmp_path / "factors.csv", some), batch_size=18, with_factors=True)
+    assert int(data.table.labelled.sum()) == 9
+    images, factors = next(iter(data.train_dataloader()))
+    assert images.shape[0] == len(factors) == 18
+    known = {number for number in range(20) if data.table.labelled[number]}
+    assert {n for n, row in zip(numbers(images), factors, strict=True) if (row >= 0).all()} == known & set(
+        numbers(images)
+    )
+    codes, rows = data.codes(lambda images: images[:, :, 0, 0])
+    assert len(codes) == len(rows) == len(data.ground_truth()) == 9
+    assert set((codes[:, 0] * 255).round().long().tolist()) == known
+    whole = module(stack(), labels=torch.where(torch.arange(20) % 2 == 0, 5, -1)[:, None])
+    assert int(whole.table.labelled.sum()) == 10
+    with pytest.raises(ValueError, match="labels name no image"):
+        _ = module(stack(), labels=torch.full((20, 2), -1)).table
+
+
+def test_batches_for_semi_supervised_models() -> None:
+    labels = torch.stack([torch.arange(20) // 4, torch.arange(20) % 2], dim=1)
+    labels[::2] = -1
+    data = module(stack(), labels=labels, with_labels=True, val_fraction=0.3)
+    for loader, split in ((data.train_dataloader(), "train"), (data.val_dataloader(), "val")):
+        for images, labelled, targets in loader:
+            assert len(images) == len(labelled) == len(targets)
+            seen = numbers(labelled)
+            assert all(number % 2 for number in seen)
+            assert {*seen, *numbers(images)} <= set(data.indices(split).tolist())
+            assert targets[:, 0].tolist() == pytest.approx([(number // 4) / 5 for number in seen])
+    with pytest.raises(ValueError, match="need `labels`"):
+        module(stack(), with_labels=True)
+    with pytest.raises(ValueError, match="not both"):
+        module(stack(), labels=labels, with_labels=True, with_factors=True)
+
+
+def test_labelled_images_are_parted_into_some_to_fit_on_and_others_to_test(photos: Path, tmp_path: Path) -> None:
+    dataset = module(photos, labels=table(tmp_path / "factors.csv", colours())).ground_truth()
+    fit, test = dataset.split(test_fraction=0.25)
+    ours, theirs = (set(numbers(part[:][0])) for part in (fit, test))
+    assert (len(ours), len(theirs)) == (15, 5)
+    assert ours | theirs == set(range(20))
+    assert fit.factor_space.sizes == dataset.factor_space.sizes
+    assert set(numbers(dataset.split(0.25, seed=1)[1][:][0])) != theirs
 
 
 def test_more_bad_labels_are_explained(photos: Path, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from torch import Tensor
 from torchvision.utils import save_image
 
 from unknot._lightning import pl
-from unknot.datamodules.clevr import CLEVR, SceneDataset, SetBatch
+from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
+from unknot.datamodules.scenes import SceneDataset, SetBatch
 from unknot.datamodules.sets import SetDataModule
 
 
@@ -143,7 +144,7 @@ def test_an_epoch_is_a_pass_through_the_data(finite: Any) -> None:
     held_out = numbers(data, targets(data.val_dataloader()))
     assert held_out == [0, 1, 2, 3, 4]
     assert set(seen).isdisjoint(held_out)
-    assert data.train_dataloader().dataset[[3]].masks is None
+    assert data.train_dataloader().dataset[3].masks is None
 
 
 def test_every_epoch_has_another_order(finite: Any) -> None:
@@ -252,5 +253,5 @@ def test_too_large_batches_are_refused(finite: Any) -> None:
     data.trainer = trainer(0, 2)
     with pytest.raises(ValueError, match=r"A batch takes 60 examples \(batch_size 30, 2 ranks\)"):
         data.train_dataloader()
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
         finite(batch_size=0)

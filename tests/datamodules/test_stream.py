@@ -212,10 +212,13 @@ def test_a_module_in_use_travels_light() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "least"),
-    [("batch_size", 0, 1), ("batch_size", -3, 1), ("num_val_batches", 0, 1), ("num_workers", -1, 0)],
+    [
+        *[("batch_size", 0, 1), ("batch_size", -3, 1), ("batch_size", "8", 1), ("batch_size", 2.0, 1)],
+        *[("num_val_batches", 0, 1), ("num_workers", -1, 0), ("steps_per_epoch", 0, 1)],
+    ],
 )
 def test_bad_arguments_are_refused(option: str, value: int, least: int) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be at least {least}, got {value}"):
+    with pytest.raises(ValueError, match=f"{option} must be a whole number of at least {least}, got {value!r}"):
         module(**{option: value})
 
 

@@ -1,0 +1,154 @@
+"""From image files and arrays to pixels: the one decoder, and what becomes of an image's size."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageColor, ImageOps
+from torch import Tensor
+
+from unknot.datamodules.arguments import height_and_width
+from unknot.datamodules.grid import Bytes
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+Crop = Literal["fit", "none"] | tuple[int, int]
+
+
+def load_image(
+    path: Path, mode: str | None = "RGB", background: str = "white", draft: tuple[int, int] | None = None
+) -> Image.Image:
+    """One file: upright, of 8 bits per channel, its transparent parts over ``background``.
+
+    Args:
+        path: of the file.
+        mode: Pillow's name of the channels, ``"RGB"`` or ``"L"``; ``None`` leaves them and their transparency.
+        background: a colour, by name or as ``#rrggbb``.
+        draft: a size that is large enough: JPEGs decode faster at a fraction of theirs.
+    """
+    with Image.open(path) as image:
+        if draft is not None:
+            image.draft(None, draft)
+        upright = ImageOps.exif_transpose(image)
+        upright.load()
+    return upright if mode is None else convert(upright, mode, background)
+
+
+def convert(image: Image.Image, mode: str, background: str = "white") -> Image.Image:
+    """An image in another mode; transparent parts show ``background``, 16 bits are scaled to 8."""
+    if image.mode[0] == "I":  # Pillow would clip instead of scaling
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if "A" in image.getbands() or "transparency" in image.info:
+        over = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", over.size, background), over)
+    return image.convert(mode)
+
+
+def fit_image(image: Image.Image, size: tuple[int, int], crop: Crop) -> Bytes:
+    """A grey or RGB image, cropped and resized: uint8 ``[C, H, W]``."""
+    height, width = size
+    across, down = image.size
+    if crop == "fit":
+        scale = min(across / width, down / height)
+        part = (height * scale, width * scale)
+    else:
+        part = (down, across) if crop == "none" else crop
+    left, top = (across - part[1]) / 2, (down - part[0]) / 2
+    if min(left, top) < 0:
+        raise ValueError(f"{across} x {down} pixels, too small to crop {part[1]} x {part[0]}")
+    box = (left, top, left + part[1], top + part[0])
+    pixels = np.asarray(image.resize((width, height), box=box))
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def read_image(path: Path, size: tuple[int, int], crop: Crop, grayscale: bool, background: str) -> Bytes:
+    """One file as uint8 ``[C, H, W]``, upright, cropped and resized."""
+    draft = (2 * max(size),) * 2 if isinstance(crop, str) else None
+    return fit_image(load_image(path, "L" if grayscale else "RGB", background, draft), size, crop)
+
+
+def fit_tensor(images: Tensor, size: tuple[int, int], crop: Crop) -> Tensor:
+    """Images ``[N, C, H, W]``, cropped and resized."""
+    from torchvision.transforms.v2 import functional as transforms  # slow to import
+
+    height, width = images.shape[2:]
+    if (height, width) == size and isinstance(crop, str):
+        return images
+    if crop == "fit":
+        scale = min(height / size[0], width / size[1])
+        part = [round(size[0] * scale), round(size[1] * scale)]
+    else:
+        part = [height, width] if crop == "none" else list(crop)
+    if part[0] > height or part[1] > width:
+        raise ValueError(f"Images of {height} x {width} are too small to crop {part[0]} x {part[1]}.")
+    resized = transforms.resize(transforms.center_crop(images, part), list(size), antialias=True)
+    return resized if resized.dtype == torch.uint8 else resized.clamp(0, 1)
+
+
+def as_frames(images: object, name: str) -> Tensor:
+    """Images as ``[N, C, H, W]``, uint8 or float32 in [0, 1]."""
+    wanted = "expected [N, C, H, W] or [N, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
+    try:
+        tensor = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} is a {type(images).__name__}; {wanted}, or a folder.") from None
+    shape = list(tensor.shape)
+    if tensor.ndim == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3, 4):
+        tensor = tensor.permute(0, 3, 1, 2).contiguous()
+    fits = tensor.ndim == 4 and 1 <= tensor.shape[1] <= 4 and tensor.numel()
+    if not fits or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
+        raise ValueError(f"{name} is {tensor.dtype} of shape {shape}; {wanted}.")
+    if tensor.dtype == torch.uint8:
+        return tensor
+    low, high = torch.aminmax(tensor)
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"{name} has values from {low:.4g} to {high:.4g}; {wanted}: divide by 255?")
+    return tensor.float()
+
+
+def to_gray(images: Tensor) -> Tensor:
+    """RGB images, perhaps with more channels that are left out, as ``[N, 1, H, W]``."""
+    from torchvision.transforms.v2 import functional as transforms  # slow to import
+
+    return images if images.shape[1] == 1 else transforms.rgb_to_grayscale(images[:, :3])
+
+
+def image_files(folder: Path, below: bool = False) -> list[Path]:
+    """The images of a folder, or of all folders below it too, in the order of their names; hidden ones do not count."""
+    found = folder.rglob("*") if below else folder.iterdir()
+    paths = [path.relative_to(folder) for path in found if path.suffix.lower() in EXTENSIONS]
+    shown = (path for path in paths if not any(part.startswith(".") for part in path.parts))
+    return [folder / path for path in sorted(shown, key=lambda path: [natural_order(part) for part in path.parts])]
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A sort key by which frame2 comes before frame10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def check_crop(crop: Any) -> Crop:
+    """``"fit"``, ``"none"`` or (height, width)."""
+    if crop == "fit" or crop == "none":
+        return "fit" if crop == "fit" else "none"
+    return height_and_width(crop, "crop", also="'fit', 'none' or ")
+
+
+def check_background(color: str) -> str:
+    """A colour that Pillow knows."""
+    try:
+        ImageColor.getrgb(color)
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"background must be a colour such as 'white' or '#336699', got {color!r}.") from None
+    return color
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn whatever Pillow's decoders raise into one line that names the file."""
+    try:
+        yield
+    except Exception as error:  # they raise all kinds
+        raise ValueError(f"{path}: not a readable image ({error}). Repair it, copy it again, or remove it.") from None

@@ -1,0 +1,198 @@
+"""Pairs of neighbouring frames of one's own videos."""
+
+import math
+import operator
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unknot.datamodules.arguments import height_and_width
+from unknot.datamodules.batches import FiniteDataModule
+from unknot.datamodules.decoding import (
+    EXTENSIONS,
+    Crop,
+    check_background,
+    check_crop,
+    image_files,
+    natural_order,
+)
+from unknot.datamodules.pictures import Pictures, Reading, from_array, from_files
+from unknot.datamodules.transforms import Transform, transformed, transformed_shape
+
+
+class Videos(NamedTuple):
+    """Frames of all videos, one after the other, and the numbers of those from which a pair can start."""
+
+    videos: list[Pictures]
+    train_starts: Tensor
+    held_out_starts: Tensor
+
+
+class FramePairDataModule(FiniteDataModule):
+    """Pairs of neighbouring frames of one's own videos: between two of them, few factors change.
+
+    A batch is ``(first, second)``, each ``[N, C, H, W]`` in [0, 1]. The last part of every video is held out; every
+    epoch passes through all pairs of the rest in a new order. Files are decoded once and kept in the cache.
+
+    Args:
+        frames: a folder of images, which are one video in the order of their names (``frame2`` before ``frame10``), or
+            a folder of such folders, each a video of its own; or an array or tensor ``[T, C, H, W]`` or
+            ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a list of these. Pairs never cross videos.
+        gap: how many frames later the second image is; ``(low, high)`` draws it for every pair.
+        image_size: side, or (height, width), to resize to. By default 64 for files; arrays keep their size.
+        grayscale: one channel instead of three.
+        val_fraction: part of every video, at its end, that is held out.
+        batch_size: pairs per batch, on every rank; the last batch of an epoch may be smaller.
+        num_val_batches: at most so many batches for validation, test and prediction; ``None`` takes all pairs that
+            are held out.
+        num_workers: processes that prepare batches.
+        seed: of the order and of all that is drawn; ``None`` takes the one of ``seed_everything``.
+        drop_last: leave out a smaller last batch.
+        crop: what of an image is resized, as for :class:`ImageDataModule`; by default all of it, stretched.
+        background: what shows through transparent parts of files.
+        transform: for every training pair ``[2, C, H, W]``, so that both images are changed alike.
+        val_transform: for every held-out pair.
+
+    >>> video = torch.rand(100, 3, 64, 64)
+    >>> data = FramePairDataModule(video, gap=2, batch_size=8, seed=0)
+    >>> first, second = next(iter(data.train_dataloader()))
+    >>> first.shape, data.image_shape
+    (torch.Size([8, 3, 64, 64]), (3, 64, 64))
+    """
+
+    def __init__(
+        self,
+        frames: str | Path | np.ndarray | Tensor | Sequence[str | Path | np.ndarray | Tensor],
+        gap: int | tuple[int, int] = 1,
+        image_size: int | tuple[int, int] | None = None,
+        grayscale: bool = False,
+        val_fraction: float = 0.1,
+        batch_size: int = 64,
+        num_val_batches: int | None = None,
+        num_workers: int = 0,
+        seed: int | None = None,
+        drop_last: bool = False,
+        crop: Crop = "none",
+        background: str = "white",
+        transform: Transform | None = None,
+        val_transform: Transform | None = None,
+    ) -> None:
+        super().__init__(batch_size, num_val_batches, num_workers, seed, drop_last)
+        try:
+            low, high = map(operator.index, gap if isinstance(gap, tuple | list) else (gap, gap))
+            if not 1 <= low <= high:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"gap must be a positive whole number of frames or a range (low, high) of them, got {gap!r}."
+            ) from None
+        if not 0 < val_fraction < 1:
+            raise ValueError(f"val_fraction must lie between 0 and 1, got {val_fraction}.")
+        self.frames = frames
+        self.gap = (low, high)
+        self.image_size = None if image_size is None else height_and_width(image_size)
+        self.crop = check_crop(crop)
+        self.grayscale = grayscale
+        self.background = check_background(background)
+        self.val_fraction = val_fraction
+        self.transform, self.val_transform = transform, val_transform
+
+    def prepare_data(self) -> None:
+        """Decode the files, once per machine."""
+        _ = self.videos
+
+    def setup(self, stage: str = "fit") -> None:
+        """Open the frames, which every worker process would otherwise do for itself."""
+        super().setup(stage)
+        _ = self.videos
+
+    @cached_property
+    def videos(self) -> Videos:
+        """All frames, and where a pair of the training and of the held-out part can start."""
+        videos = _open(self.frames, Reading(self.image_size, self.crop, self.grayscale, self.background))
+        longest = self.gap[1]
+        train, held_out, offset = [], [], 0
+        for name, video in videos:
+            split = len(video) - max(math.ceil(len(video) * self.val_fraction), longest + 1)
+            if split <= longest:
+                raise ValueError(
+                    f"{name} has {len(video)} frames, which leaves {max(split, 0)} to train on; a gap of up to "
+                    f"{longest} takes {longest + 1}, and as many held out. Lower gap or val_fraction, or leave it out."
+                )
+            train.append(torch.arange(offset, offset + split - longest))
+            held_out.append(torch.arange(offset + split, offset + len(video) - longest))
+            offset += len(video)
+        return Videos([video for _, video in videos], torch.cat(train), torch.cat(held_out))
+
+    @cached_property
+    def image_shape(self) -> tuple[int, int, int]:  # type: ignore[override]
+        """(channels, height, width) of the images, for the model."""
+        first, _ = self.take(torch.tensor([0]), "val" if self.val_transform else "train", torch.Generator())
+        return transformed_shape(first, None)
+
+    def indices(self, split: Literal["train", "val"]) -> Tensor:
+        """Numbers of the frames from which the pairs of a split start."""
+        return self.videos.train_starts if split == "train" else self.videos.held_out_starts
+
+    def take(
+        self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """The pairs that start at these frames."""
+        low, high = self.gap
+        second = indices + torch.randint(low, high + 1, (len(indices),), generator=generator)
+        pairs = self._frames(torch.stack([indices, second], dim=1).flatten()).unflatten(0, (-1, 2))
+        pairs = transformed(pairs, self.transform if split == "train" else self.val_transform, generator)
+        one, other = pairs.unbind(1)
+        return one, other
+
+    def _frames(self, numbers: Tensor) -> Tensor:
+        """Frames by their number among those of all videos: ``[n, C, H, W]``."""
+        videos = self.videos.videos
+        ends = torch.tensor([len(video) for video in videos]).cumsum(0)
+        which = torch.searchsorted(ends, numbers, right=True)
+        frames = torch.empty(len(numbers), *videos[0].shape)
+        for video in which.unique().tolist():
+            here = which == video
+            frames[here] = videos[video].take(numbers[here] - (ends[video] - len(videos[video])))
+        return frames
+
+
+def _open(frames: object, reading: Reading) -> list[tuple[str, Pictures]]:
+    """Name and frames of every video."""
+    if isinstance(frames, str | Path):
+        folder = Path(frames)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: no such folder. Give a folder of images, or of folders of images.")
+        parts = [part for part in folder.iterdir() if part.is_dir() and not part.name.startswith(".")]
+        parts.sort(key=lambda part: natural_order(part.name))
+        sources: list[object] = [folder] if image_files(folder) or not parts else [*parts]
+    else:
+        sources = list(frames) if isinstance(frames, list | tuple) else [frames]
+    if not sources:
+        raise ValueError("frames is an empty list; give at least one video.")
+    videos = [
+        (str(source), _folder(Path(source), reading))
+        if isinstance(source, str | Path)
+        else (f"Video {number}", from_array(source, reading, f"Video {number}"))
+        for number, source in enumerate(sources)
+    ]
+    name, first = videos[0]
+    for other, video in videos[1:]:
+        if video.shape != first.shape:
+            raise ValueError(
+                f"{other} has images of {list(video.shape)}, {name} of {list(first.shape)}; they must be alike to "
+                "share a batch."
+            )
+    return videos
+
+
+def _folder(folder: Path, reading: Reading) -> Pictures:
+    paths = image_files(folder) if folder.is_dir() else []
+    if not paths:
+        raise FileNotFoundError(f"{folder}: no images here; looked for {', '.join(EXTENSIONS)}.")
+    return from_files(paths, tuple(path.name for path in paths), reading)

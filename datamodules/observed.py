@@ -1,0 +1,93 @@
+"""One's own labelled images as a ground-truth data set."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from unknot._seeding import Stream, derive_seed
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.pictures import Pictures
+from unknot.datamodules.tables import Table
+from unknot.datamodules.transforms import Transform, transformed, transformed_shape
+
+
+@dataclass(frozen=True)
+class ObservedSpace(FactorSpace):
+    """A factor space of which only some points were seen, some more often than others: P(z) is what was seen."""
+
+    rows: Tensor = field(default_factory=lambda: torch.empty(0, 0), compare=False, repr=False)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw ``n`` of the factor vectors seen: int64 ``[n, F]``."""
+        return self.rows[torch.randint(len(self.rows), (n,), generator=generator)]
+
+
+class LabelledImageDataset(GroundTruthDataset):
+    """One's own labelled images as a ground-truth data set.
+
+    Factors are drawn as often as they occur. For a combination of which there are several images, one is drawn; for
+    one of which there is none, :meth:`observe` is an error: metrics that intervene need them all, others do not.
+
+    Args:
+        pictures: all images.
+        table: their labels.
+        indices: numbers of the images that belong to it; those without labels are left out.
+        transform: for every image, as for held-out ones.
+    """
+
+    name = "own images"
+    licence = "one's own"
+
+    def __init__(self, pictures: Pictures, table: Table, indices: Tensor, transform: Transform | None = None) -> None:
+        indices = indices[table.labelled[indices]]
+        if not len(indices):
+            raise ValueError("None of these images has labels.")
+        rows = table.factors[indices]
+        self.factor_space = ObservedSpace(table.names, table.sizes, rows)
+        self.transform = transform
+        self.image_shape = transformed_shape(pictures.take(indices[:1]), transform)
+        self.values = table.values
+        self._pictures, self._table = pictures, table
+        self._sorted, order = self.factor_space.index(rows).sort(stable=True)
+        self._indices = indices[order]
+        self._points, self._counts = self._sorted.unique_consecutive(return_counts=True)
+        self._starts = self._counts.cumsum(0) - self._counts
+
+    def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """An image for each of the factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        points = self.factor_space.index(factors)
+        slots = torch.searchsorted(self._points, points).clamp(max=len(self._points) - 1)
+        if (unseen := self._points[slots] != points).any():
+            first = torch.as_tensor(factors)[unseen][0].tolist()
+            named = zip(self.factor_space.names, self.values, first, strict=True)
+            raise ValueError(
+                "There is no image with " + ", ".join(f"{name} = {values[each]}" for name, values, each in named) + ". "
+                "Scores that choose their own factors need images of all combinations; use observational ones."
+            )
+        counts = self._counts[slots]
+        drawn = (torch.rand(points.shape, generator=generator) * counts).long().minimum(counts - 1)
+        images = self._pictures.take(self._indices[self._starts[slots] + drawn])
+        return transformed(images, self.transform, generator or torch.Generator())
+
+    def split(
+        self, test_fraction: float = 1 / 3, seed: int = 0
+    ) -> tuple["LabelledImageDataset", "LabelledImageDataset"]:
+        """Two data sets that share no image: to fit on, and to test on."""
+        n = len(self)
+        if n < 2:
+            raise ValueError("One labelled image cannot be split into training and test images.")
+        test = min(max(1, round(n * test_fraction)), n - 1)
+        generator = torch.Generator().manual_seed(derive_seed(seed, Stream.HELD_OUT_DATA))
+        order = self._indices[torch.randperm(n, generator=generator)]
+        return (
+            LabelledImageDataset(self._pictures, self._table, order[test:].sort().values, self.transform),
+            LabelledImageDataset(self._pictures, self._table, order[:test].sort().values, self.transform),
+        )
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def _examples(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        images = transformed(self._pictures.take(self._indices[numbers]), self.transform, torch.Generator())
+        return images, self.factor_space.factors(self._sorted[numbers])
