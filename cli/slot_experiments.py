@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from unknot._files import replacing
 from unknot._seeding import derive_seed
-from unknot.datamodules.clevr import CLEVR, SetBatch
+from unknot.datamodules import CLEVR, SetBatch
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
 from unknot.hub import load
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions

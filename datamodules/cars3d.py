@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 from tqdm.auto import tqdm
 
 from unknot.datamodules.download import RemoteFile
@@ -89,6 +88,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _read_car(name: str, content: bytes, azimuths: int, elevations: int) -> Bytes:
     """One car: ``[elevation, azimuth, C, H, W]``."""
+    from scipy.io import loadmat  # slow to import
+
     try:
         images = loadmat(io.BytesIO(content), variable_names=["im"])["im"]
     except Exception as error:  # scipy's readers raise all kinds

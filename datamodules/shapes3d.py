@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 
@@ -42,6 +41,8 @@ class Shapes3D(GridDataset):
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
         """Rows of the HDF5 file, whose ``labels`` must be the grid in order."""
+        import h5py  # slow to import
+
         space, (path,) = self.factor_space, paths
         with reading(path, self.files[0]), h5py.File(path, "r") as file:
             images, labels = file["images"], file["labels"]

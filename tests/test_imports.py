@@ -16,7 +16,7 @@ import pytest
             "unknot.solvers",
             ["lightning", "pytorch_lightning", "matplotlib", "sklearn", "unknot.zoo", "unknot.datamodules"],
         ),
-        ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub"]),
+        ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub", "h5py", "scipy.io"]),
         ("unknot.metrics", ["unknot.zoo", "unknot.hub"]),
         ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli", "huggingface_hub"]),
         ("unknot.hub", ["unknot.cli", "torch"]),

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unknot._objects import CLASSES, COLORS, MATERIALS, SHAPES, SIZES
+from unknot._objects import CLASSES, COLORS, MATERIALS, RGB, SHAPES, SIZES
 from unknot.datamodules import clevr_scenes
 from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import (
-    ALBEDO,
     MIN_VISIBLE,
     ClevrScenes,
     draw_masks,
@@ -241,7 +240,7 @@ def test_metal_can_be_told_from_rubber(shape: str, size: str) -> None:
 def test_colors_can_be_told_apart(many: Scenes) -> None:
     images, masks = draw_scenes(many[:100], 64)
     light = (images / 255).pow(2.2)
-    albedo = torch.nn.functional.normalize(torch.tensor([ALBEDO[c] for c in COLORS]).float(), dim=1)
+    albedo = torch.nn.functional.normalize(torch.tensor([RGB[c] for c in COLORS]).float(), dim=1)
     right = total = 0
     for m in range(10):
         here = (masks == m + 1)[:, None]
