@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
-from unknot.zoo.set_prediction import COORDINATES, OBJECT_SIZE, REAL, PredictedSets, SetPredictor, check_targets
+from unknot.zoo.set_prediction import PredictedSets, SetPredictor, check_targets
 from unknot.zoo.slots import positive
 
 

@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
+from unknot._objects import COORDINATES, OBJECT_SIZE
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, check_images, glorot
