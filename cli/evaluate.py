@@ -3,13 +3,13 @@
 import argparse
 import textwrap
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unknot._words import did_you_mean
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
-    from unknot.datamodules import GroundTruthDataset
+    from unknot.datamodules import GroundTruthDataset, ImageDataModule
 
 
 def add_to(commands: Commands) -> None:
@@ -20,9 +20,15 @@ def add_to(commands: Commands) -> None:
         "score a saved model",
         "unknot evaluate runs/beta_vae_dsprites/version_0/model",
         "unknot evaluate my/model --metrics mig dci --repeats 3 --json scores.json --pictures scores",
+        "unknot evaluate my/model --images photos --labels factors.csv",
     )
     parser.add_argument("ref", help="a shipped name, USER/REPO[@REVISION] of a hub, or a folder of a saved model")
     parser.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
+    parser.add_argument("--images", metavar="FOLDER", help="score on your own images instead, with --labels")
+    parser.add_argument("--labels", metavar="CSV", help="table of their factors: the file in the first column")
+    parser.add_argument(
+        "--val-fraction", type=float, default=0.1, metavar="X", help="part of them to test on (default: 0.1)"
+    )
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -45,7 +51,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     from unknot.metrics import evaluate
 
     model = load(arguments.ref)
-    dataset = find_dataset(arguments.dataset or model.trained_on or "dsprites")
+    dataset = _data(arguments, model)
     metrics = "all" if arguments.metrics == ["all"] else arguments.metrics
     start = time.perf_counter()
     scores = evaluate(
@@ -61,8 +67,9 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     last = arguments.seed + arguments.repeats - 1
     seeds = f"seed {arguments.seed}" + (f" to {last}" if arguments.repeats > 1 else "")
     print(
-        f"{type(model).__name__} from {arguments.ref} on {dataset.name}, {seeds}, "
-        f"{arguments.num_train:,} + {arguments.num_test:,} samples, {time.perf_counter() - start:.1f} s"
+        f"{type(model).__name__} from {arguments.ref} on {scores.protocol['dataset']}, {seeds}, "
+        f"{scores.protocol['num_train']:,} + {scores.protocol['num_test']:,} samples, "
+        f"{time.perf_counter() - start:.1f} s"
     )
     print(textwrap.indent(str(scores), "  "))
     if arguments.json:
@@ -70,6 +77,38 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     if arguments.pictures:
         print(f"Pictures are in {arguments.pictures}.")
     return 0
+
+
+def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | ImageDataModule":
+    """What the options, or else the model, name; nothing is scored on data that nobody asked for."""
+    if arguments.images or arguments.labels:
+        if not (arguments.images and arguments.labels) or arguments.dataset:
+            raise ValueError("Own images need both --images and --labels, and no --dataset.")
+        from unknot.datamodules import ImageDataModule
+
+        channels, height, width = model.image_shape
+        return ImageDataModule(
+            arguments.images,
+            image_size=(height, width),
+            grayscale=channels == 1,
+            labels=arguments.labels,
+            val_fraction=arguments.val_fraction,
+        )
+    name = arguments.dataset or model.trained_on
+    if name is None:
+        raise ValueError(
+            f"{arguments.ref} does not say what it was trained on: add --dataset NAME (see `unknot data list`), or "
+            "--images FOLDER --labels CSV."
+        )
+    try:
+        return find_dataset(name)
+    except ValueError as error:
+        if arguments.dataset:
+            raise
+        raise ValueError(
+            f"{arguments.ref} was trained on {name!r}, which is no data set of unknot: add --dataset NAME (see `unknot "
+            "data list`), or --images FOLDER --labels CSV."
+        ) from error
 
 
 def find_dataset(name: str) -> "GroundTruthDataset":

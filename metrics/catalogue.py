@@ -1,13 +1,15 @@
 """The scores that ``evaluate`` knows, each a function of what it draws."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import trange
 
 from unknot._modes import evaluation_mode
+from unknot.datamodules import PairDataModule
 from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
 from unknot.metrics.functional.boosting import fit_trees
@@ -80,7 +82,7 @@ def _aggregation(draws: Draws) -> dict[str, float]:
 # Interventional
 
 
-@register("beta_vae")
+@register("beta_vae", intervenes=True)
 def _beta_vae(draws: Draws) -> dict[str, float]:
     generator = draws.generator("beta_vae")
 
@@ -101,7 +103,7 @@ def _beta_vae(draws: Draws) -> dict[str, float]:
     return {"beta_vae": functional.beta_vae_score(*train, *features(draws.num_test))}
 
 
-@register("factor_vae")
+@register("factor_vae", intervenes=True)
 def _factor_vae(draws: Draws) -> dict[str, float]:
     generator = draws.generator("factor_vae")
     global_std = draws.train[0].std(0, ddof=1) if draws.num_train > 1 else np.zeros(draws.train[0].shape[1])
@@ -171,7 +173,7 @@ def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
     return scores | details
 
 
-@register("covariate_shift")
+@register("covariate_shift", intervenes=True)
 def _covariate_shift(draws: Draws) -> dict[str, float]:
     """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
     space = draws.dataset.factor_space
@@ -202,7 +204,7 @@ def _pick(options: list[int], generator: torch.Generator) -> int:
     return options[int(torch.randint(len(options), (1,), generator=generator))]
 
 
-@register("unfairness")
+@register("unfairness", intervenes=True)
 def _unfairness(draws: Draws) -> dict[str, float]:
     """Mean over targets and sensitive factors; the draws that intervene on a sensitive factor serve all targets."""
     space = draws.dataset.factor_space
@@ -236,13 +238,13 @@ def _total_correlation(draws: Draws) -> dict[str, float]:
         "total_correlation_wasserstein_normalized": functional.wasserstein_dependence(codes, normalized=True),
         "total_correlation_pairwise_information": functional.pairwise_information(codes),
     }
-    if hasattr(draws.model, "objective"):  # a VAE; what others call `encode` may not be a distribution
+    if "elbo" in getattr(draws.model, "capabilities", ()):  # what others call `encode` may not be a distribution
         sampled = torch.cat([draws.model.encode(images).sample().cpu() for images in _batches(draws, draws.num_train)])
         scores["total_correlation_sampled"] = functional.total_correlation(sampled)
     return scores
 
 
-@register("elbo", needs="objective")
+@register("elbo", needs="elbo")
 def _elbo(draws: Draws) -> dict[str, float]:
     """Terms of the objective, each a mean over images; the codes are samples."""
     totals = {"elbo": 0.0, "elbo_reconstruction": 0.0, "elbo_kl": 0.0}
@@ -253,12 +255,36 @@ def _elbo(draws: Draws) -> dict[str, float]:
     return {name: total / draws.num_test for name, total in totals.items()}
 
 
+@register("weak_reconstruction", needs="pairs")
+def _weak_reconstruction(draws: Draws) -> dict[str, float]:
+    """The loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs.
+
+    Of each pair k factors are drawn anew, k being 1 to F - 1 at random; models that must be told are told one of them.
+    """
+    pairs = PairDataModule(draws.dataset, batch_size=BATCH, group_label=True)
+    generator, total = draws.generator("pairs"), 0.0
+    batches = -(-draws.num_test // BATCH)
+    with _noise_of(draws.model, generator):
+        for _ in range(batches):
+            batch = [part.to(_device(draws.model)) for part in pairs.draw(generator)]
+            total += float(draws.model.losses(batch)["weak_reconstruction"])
+    return {"weak_reconstruction": total / batches}
+
+
 def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
     """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
     generator = draws.generator("noise")
-    factors = draws.dataset.factor_space.sample(count, generator)
-    with torch.random.fork_rng(), torch.inference_mode(), evaluation_mode(draws.model):
+    with _noise_of(draws.model, generator):
+        for images, _ in draws.images(count, generator):
+            yield images.to(_device(draws.model))
+
+
+@contextmanager
+def _noise_of(model: nn.Module, generator: torch.Generator) -> Iterator[None]:
+    with torch.random.fork_rng(), torch.inference_mode(), evaluation_mode(model):
         torch.manual_seed(generator.initial_seed())
-        for chunk in factors.split(BATCH):
-            images: Tensor = draws.dataset.observe(chunk, generator)
-            yield images.to(next(draws.model.parameters(), images).device)
+        yield
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

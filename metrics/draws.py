@@ -2,18 +2,21 @@
 
 import inspect
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, Subset
 from tqdm.auto import tqdm
 
 from unknot._modes import evaluation_mode
 from unknot._seeding import derive_seed
-from unknot.datamodules import GroundTruthDataset
+from unknot.datamodules import GroundTruthDataset, ImageDataModule
+from unknot.datamodules.images import LabelledImageDataset
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
 from unknot.metrics.functional.boosting import Backend, SklearnTrees, Trees, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes
@@ -27,7 +30,8 @@ class Draws:
 
     Args:
         model: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from.
+        dataset: where factors and images are drawn from. Of one's own labelled images each is drawn once at most, some
+            to fit on and others to test on: with an ``ImageDataModule`` those that train and those that it holds out.
         num_train: samples to fit on.
         num_test: further samples to test on.
         seed: of everything that is drawn.
@@ -37,7 +41,7 @@ class Draws:
     def __init__(
         self,
         model: Any,
-        dataset: GroundTruthDataset,
+        dataset: GroundTruthDataset | ImageDataModule,
         num_train: int = 10_000,
         num_test: int = 5_000,
         seed: int = 0,
@@ -45,8 +49,14 @@ class Draws:
     ) -> None:
         if num_train < 1 or num_test < 1:
             raise ValueError(f"num_train and num_test must be at least 1, got {num_train} and {num_test}.")
-        self.model, self.represent, self.dataset = model, _represent(model), dataset
-        self.num_train, self.num_test, self.seed, self.backend = num_train, num_test, seed, backend
+        self.model, self.represent = model, _represent(model)
+        self.seed, self.backend = seed, backend
+        self._own = own_images(dataset, num_train, num_test)
+        if self._own:
+            pools = zip((num_train, num_test), self._own, strict=True)
+            num_train, num_test = (min(n, len(pool)) for n, pool in pools)  # type: ignore[arg-type]
+        self.dataset = dataset.ground_truth() if isinstance(dataset, ImageDataModule) else dataset
+        self.num_train, self.num_test = num_train, num_test
         self._remembered: tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]]] | None = None
 
     @cached_property
@@ -80,8 +90,29 @@ class Draws:
     def iid(self, n: int, purpose: str) -> tuple[Floats, Ints]:
         """Codes and factors of ``n`` samples of a stream of their own."""
         generator = self.generator(purpose)
-        factors = self.dataset.factor_space.sample(n, generator)
-        return self.codes(factors, generator), factors.numpy()
+        if self._own:
+            pool = self._own[0 if purpose == "train" else 1]
+            images, factors = zip(*self._pool_batches(pool, n, generator), strict=True)
+            with self._ready():
+                codes = torch.cat([self._represented(batch) for batch in images])
+            return as_codes(codes), torch.cat(factors).numpy()
+        drawn = self.dataset.factor_space.sample(n, generator)
+        return self.codes(drawn, generator), drawn.numpy()
+
+    def images(self, n: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of ``n`` images to test on, at most as many as there are, and their factors."""
+        if self._own:
+            yield from self._pool_batches(self._own[1], n, generator)
+            return
+        for chunk in self.dataset.factor_space.sample(n, generator).split(BATCH):
+            yield self.dataset.observe(chunk, generator), chunk
+
+    @staticmethod
+    def _pool_batches(pool: Dataset[Any], n: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        numbers = torch.randperm(len(pool), generator=generator)[:n]  # type: ignore[arg-type]
+        for chunk in numbers.split(BATCH):
+            images, factors = zip(*(pool[int(number)] for number in chunk), strict=True)
+            yield torch.stack(images), torch.stack(factors)
 
     def codes(self, factors: Tensor, generator: torch.Generator) -> Floats:
         """Represent one image of each row of factors ``[N, F]``."""
@@ -101,33 +132,68 @@ class Draws:
             self._remembered = table, known
         return table[index]
 
-    @torch.no_grad()
     def _encode(self, factors: Tensor, generator: torch.Generator) -> Tensor:
         batches = []
-        with tqdm(total=len(factors), desc="encoding", unit="image", disable=None, leave=False, delay=1) as bar:
+        with (
+            self._ready(),
+            tqdm(total=len(factors), desc="encoding", unit="image", disable=None, leave=False, delay=1) as bar,
+        ):
             for chunk in factors.split(BATCH):
-                batch = torch.as_tensor(self.represent(self.dataset.observe(chunk, generator))).detach().cpu()
-                if batch.ndim == 0 or len(batch) != len(chunk):
-                    raise ValueError(
-                        f"A representation needs as many rows as images: got codes of shape {list(batch.shape)} for "
-                        f"{len(chunk)} images."
-                    )
-                batches.append(batch)
+                batches.append(self._represented(self.dataset.observe(chunk, generator)))
                 bar.update(len(chunk))
         return torch.cat(batches)
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        """Evaluation mode, which walks all parts of a model, once for many batches."""
+        with torch.inference_mode():
+            if isinstance(self.model, torch.nn.Module):
+                with evaluation_mode(self.model):
+                    yield
+            else:
+                yield
+
+    def _represented(self, images: Tensor) -> Tensor:
+        found = self.represent(images)
+        try:
+            codes = torch.as_tensor(found).detach().cpu()
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(
+                f"A representation must be one tensor [N, D] of codes, got {type(found).__name__}: give a function "
+                "that picks it, such as `lambda images: model(images)[0]`."
+            ) from None
+        if codes.ndim == 0 or len(codes) != len(images):
+            raise ValueError(
+                f"A representation needs as many rows as images: got codes of shape {list(codes.shape)} for "
+                f"{len(images)} images."
+            )
+        return codes
 
 
 def _represent(model_or_function: Any) -> Callable[[Tensor], Any]:
     represent = getattr(model_or_function, "represent", model_or_function)
     if not callable(represent) or inspect.isclass(model_or_function):
         raise ValueError("evaluate needs a model with a `represent` method, or a function from images to codes.")
+    capabilities = getattr(model_or_function, "capabilities", {"codes"})
+    if capabilities and "codes" not in capabilities:
+        raise ValueError(
+            f"A {type(model_or_function).__name__} gives {' and '.join(sorted(capabilities))}, not codes [N, D]: score "
+            "it with `unknot slots`, or unknot.metrics.set_scores and attention_score."
+        )
     if not isinstance(model_or_function, torch.nn.Module):
         return represent
+    device = next((parameter.device for parameter in model_or_function.parameters()), None)
+    return lambda images: represent(images if device is None else images.to(device))
 
-    @torch.inference_mode()
-    def run(images: Tensor) -> Tensor:
-        parameter = next(model_or_function.parameters(), images)
-        with evaluation_mode(model_or_function):
-            return represent(images.to(parameter.device))
 
-    return run
+def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[Dataset[Any], Dataset[Any]] | None:
+    """One's own images to fit on and others to test on, or None where images are drawn from factors."""
+    if isinstance(dataset, ImageDataModule):
+        return dataset.ground_truth("train"), dataset.ground_truth("val")
+    if not isinstance(dataset, LabelledImageDataset):
+        return None
+    if len(dataset) < 2:
+        raise ValueError("One labelled image cannot both be learnt from and tested on; at least two are needed.")
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
+    test = min(max(1, round(len(order) * num_test / (num_train + num_test))), len(order) - 1)
+    return Subset(dataset, order[test:]), Subset(dataset, order[:test])

@@ -7,7 +7,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot.datamodules import GroundTruthDataset
+from unknot._words import did_you_mean
+from unknot.datamodules import DATASETS, GroundTruthDataset, ImageDataModule
+from unknot.datamodules.images import LabelledImageDataset
 from unknot.metrics import catalogue  # noqa: F401  its import registers the scores
 from unknot.metrics.draws import Draws
 from unknot.metrics.functional.boosting import Backend
@@ -19,7 +21,7 @@ __all__ = ["METRICS", "Draws", "evaluate", "register"]
 
 def evaluate(
     model_or_function: Any,
-    dataset: GroundTruthDataset,
+    dataset: "GroundTruthDataset | ImageDataModule | str",
     metrics: str | Iterable[str] = "all",
     num_train: int = 10_000,
     num_test: int = 5_000,
@@ -32,7 +34,9 @@ def evaluate(
 
     Args:
         model_or_function: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from, i.i.d.
+        dataset: where factors and images are drawn from, i.i.d.; or its name, such as ``"dsprites"``; or one's own
+            images with labels, an ``ImageDataModule``: scores are then fitted on images that train and tested on those
+            that it holds out, each once at most, and ``"all"`` leaves out what needs images of all combinations.
         metrics: names from ``METRICS``, or ``"all"``. Interventional scores encode about two million images, or every
             image of the data set once where images are a function of the factors.
         num_train: samples to fit or to score on; 10,000 in the thesis.
@@ -57,13 +61,14 @@ def evaluate(
     >>> round(scores["mig"], 2)
     0.25
     """
-    names = _names(metrics, model_or_function)
+    source = find_dataset(dataset)
+    names = _names(metrics, model_or_function, isinstance(source, ImageDataModule | LabelledImageDataset))
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}.")
     drawn = []
     with tqdm(total=repeats * len(names), desc="evaluating", disable=None, leave=False) as bar:
         for repeat in range(repeats):
-            draws = Draws(model_or_function, dataset, num_train, num_test, seed + repeat, backend)
+            draws = Draws(model_or_function, source, num_train, num_test, seed + repeat, backend)
             scores: dict[str, float] = {}
             for name in names:
                 bar.set_postfix_str(name)
@@ -73,11 +78,11 @@ def evaluate(
             if pictures is not None and repeat == 0:
                 from unknot.metrics.pictures import draw_matrices
 
-                draw_matrices(draws.matrices, Path(pictures) / "factor_code.png", dataset.factor_space.names)
+                draw_matrices(draws.matrices, Path(pictures) / "factor_code.png", draws.dataset.factor_space.names)
     protocol = {
-        "dataset": dataset.name,
-        "num_train": num_train,
-        "num_test": num_test,
+        "dataset": draws.dataset.name,
+        "num_train": draws.num_train,
+        "num_test": draws.num_test,
         "seed": seed,
         "repeats": repeats,
         "backend": backend,
@@ -86,17 +91,37 @@ def evaluate(
     return Scores.of_draws(drawn, protocol)
 
 
-def _names(metrics: str | Iterable[str], model: Any) -> list[str]:
+def find_dataset(dataset: Any) -> Any:
+    """What ``evaluate`` draws from: a data set as it is, one of that name, or the one behind a DataModule."""
+    if isinstance(dataset, str):
+        if dataset not in DATASETS:
+            raise ValueError(f"Unknown data set {dataset!r}. {did_you_mean(dataset, DATASETS)}")
+        return DATASETS[dataset]()
+    if not isinstance(dataset, ImageDataModule):
+        dataset = getattr(dataset, "dataset", dataset)  # of a FactorDataModule and those like it
+    if not isinstance(dataset, GroundTruthDataset | ImageDataModule):
+        raise ValueError(
+            "evaluate needs a data set with known factors, such as DSprites(), or images with labels, such as "
+            f"ImageDataModule(folder, labels='factors.csv'), got {dataset!r:.60}."
+        )
+    return dataset
+
+
+def _names(metrics: str | Iterable[str], model: Any, own_images: bool) -> list[str]:
     if metrics == "all":
-        return [name for name, entry in METRICS.items() if entry.needs is None or hasattr(model, entry.needs)]
+        return [
+            name
+            for name, entry in METRICS.items()
+            if not entry.lacks(model) and not (own_images and (entry.intervenes or entry.needs == "pairs"))
+        ]
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise ValueError(f"Unknown metrics {unknown}; there are {sorted(METRICS)}, and 'all'.")
     for name in names:
-        needs = METRICS[name].needs
-        if needs and not hasattr(model, needs):
+        if needs := METRICS[name].lacks(model):
             raise ValueError(
-                f"{name!r} needs a model with `{needs}`, such as a VAE of the zoo; leave it out for others."
+                f"{name!r} needs a model that says {needs!r} of itself, in `capabilities` or `batch`, as the zoo's "
+                "VAEs do (for 'pairs', the weakly-supervised ones); leave it out for others."
             )
     return names

@@ -1,7 +1,7 @@
 """The scores that ``evaluate`` knows by name, and how to add one's own."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from unknot.metrics.draws import Draws
@@ -10,23 +10,32 @@ Score = Callable[["Draws"], dict[str, float]]
 
 
 class Entry(NamedTuple):
-    """A score that ``evaluate`` knows: its function, and what a model must offer for it besides ``represent``."""
+    """A score that ``evaluate`` knows: its function, and what it needs besides codes."""
 
     function: Score
     needs: str | None = None
+    intervenes: bool = False
+
+    def lacks(self, model: Any) -> str | None:
+        """What of its needs a model does not offer."""
+        offered = {*getattr(model, "capabilities", ()), getattr(model, "batch", None)}
+        return self.needs if self.needs and self.needs not in offered else None
 
 
 METRICS: dict[str, Entry] = {}
 """Scores that ``evaluate`` knows by name."""
 
 
-def register(name: str, needs: str | None = None) -> Callable[[Score], Score]:
+def register(name: str, needs: str | None = None, intervenes: bool = False) -> Callable[[Score], Score]:
     """Make a function of :class:`Draws` available to :func:`evaluate` as ``name``.
 
     Args:
         name: the score's name; the function gives its value under this key, further ones under ``name_...``, and
             details such as those of each factor under ``name/...``.
-        needs: a method that the model must have; ``"all"`` leaves the score out for others.
+        needs: one of the model's ``capabilities``, such as ``"elbo"``, or its kind of ``batch``, such as ``"pairs"``;
+            ``"all"`` leaves the score out for others.
+        intervenes: whether it chooses factors of its own, and so needs images of all combinations; ``"all"`` leaves it
+            out for one's own images.
 
     >>> @register("num_codes")
     ... def num_codes(draws):
@@ -37,7 +46,7 @@ def register(name: str, needs: str | None = None) -> Callable[[Score], Score]:
     """
 
     def add(function: Score) -> Score:
-        METRICS[name] = Entry(function, needs)
+        METRICS[name] = Entry(function, needs, intervenes)
         return function
 
     return add

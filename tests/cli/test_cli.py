@@ -118,7 +118,8 @@ def test_the_optimiser_and_the_schedule_come_from_the_command_line(config: str, 
 
 def test_evaluate_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     BetaVAE().save_pretrained(tmp_path / "model")
-    assert main(["evaluate", "model", "--metrics", "mig", "--num-train", "100", "--json", "scores.json"]) == 0
+    words = ["evaluate", "model", "--dataset", "dsprites", "--metrics", "mig", "--num-train", "100"]
+    assert main([*words, "--json", "scores.json"]) == 0
     out = capsys.readouterr().out
     score = json.loads((tmp_path / "scores.json").read_text())["mig"]
     assert f"mig  {score:.4f}" in out
@@ -209,7 +210,7 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (["fit"], ["required", "model"]),
         (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),
-        (["evaluate", "model", "--metrics", "gim"], ["'gim'", "mig"]),
+        (["evaluate", "model", "--dataset", "dsprites", "--metrics", "gim"], ["'gim'", "mig"]),
         (["evaluate", "model", "--dataset", "sprites"], ["'sprites'", "Did you mean 'dsprites'?"]),
         (["data", "prepare", "sprites"], ["'sprites'", "Did you mean 'dsprites'?"]),
         (["data", "show", "sprites"], ["'sprites'", "Did you mean 'dsprites'?"]),

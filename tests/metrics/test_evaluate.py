@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from unknot.datamodules import FactorSpace, GroundTruthDataset
+from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule
 from unknot.metrics import METRICS, MIG, catalogue, register
 from unknot.metrics import evaluate as evaluate_all
 from unknot.metrics.functional import dci, downstream_accuracy, mig
-from unknot.zoo import BetaVAE
+from unknot.zoo import AdaGVAE, BetaVAE, SlotSetPredictor
 
 evaluate = partial(evaluate_all, metrics="mig")  # all of them take a while
 
@@ -119,7 +119,7 @@ def quick(monkeypatch):
 
 def test_metrics_by_name(probe, quick):
     every = evaluate_all(flat, Levels(), num_train=30, num_test=10)
-    assert {*METRICS} - every.keys() == {"elbo"}  # it needs a model with an objective
+    assert {*METRICS} - every.keys() == {"elbo", "weak_reconstruction"}  # they need models that offer them
     for name in every:
         assert any(name == metric or name.startswith((f"{metric}_", f"{metric}/")) for metric in METRICS), name
     some = ["probe", "total_correlation", "unfairness", "factor_vae"]
@@ -130,8 +130,15 @@ def test_metrics_by_name(probe, quick):
 
 
 def test_what_a_model_lacks_is_said():
-    with pytest.raises(ValueError, match="'elbo' needs a model with `objective`"):
+    with pytest.raises(ValueError, match="'elbo' needs a model that says 'elbo' of itself"):
         evaluate(flat, Levels(), metrics=["mig", "elbo"])
+    with pytest.raises(ValueError, match="'weak_reconstruction' needs a model that says 'pairs'"):
+        evaluate(BetaVAE(image_shape=(1, 32, 32)), Stripes(), metrics="weak_reconstruction")
+
+
+def test_set_predictors_are_told_where_to_go():
+    with pytest.raises(ValueError, match=r"gives sets, not codes .* `unknot slots`"):
+        evaluate(SlotSetPredictor(image_shape=(3, 32, 32)), Levels(), metrics="all")
 
 
 def test_repeats_give_mean_and_deviation():
@@ -260,6 +267,65 @@ def test_terms_of_the_objective():
     assert scores["total_correlation_sampled"] < 0.2
 
 
+def test_weak_reconstruction_of_a_loaded_model(tmp_path):
+    torch.manual_seed(0)
+    AdaGVAE(image_shape=(1, 32, 32), latent_dim=3).save_pretrained(tmp_path / "model")
+    model = AdaGVAE.from_pretrained(tmp_path / "model")
+    state = torch.get_rng_state()
+    scores = evaluate(model, Stripes(), metrics="weak_reconstruction", num_test=128)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert scores == evaluate(model, Stripes(), metrics="weak_reconstruction", num_test=128)
+    assert scores["weak_reconstruction"] == pytest.approx(2 * 32 * 32 * np.log(2), rel=0.1)  # nothing learnt yet
+
+
+# One's own images
+
+
+def own_images(n=60, **options):
+    """Images of one bright pixel each; its place is the label, and no two images are the same."""
+    places = torch.arange(n) % 4
+    images = (
+        torch.nn.functional.one_hot(places, 4).float().view(n, 1, 2, 2) / 2 + torch.arange(n).view(n, 1, 1, 1) / 500
+    )
+    return images, ImageDataModule(images, labels=torch.stack([places, torch.arange(n) % 3], dim=1), **options)
+
+
+def test_own_images_are_fitted_on_some_and_tested_on_others(probe):
+    images, data = own_images(val_fraction=0.25)
+    scores = evaluate(flat, data, metrics=["mig", "dci", "sap", "probe"])
+    (train, _), (test, _) = probe[0].train, probe[0].test
+    assert (len(train), len(test)) == (45, 15)
+    assert sorted(map(tuple, np.vstack([train, test]))) == sorted(map(tuple, images.flatten(1).double().numpy()))
+    held_out = images[data.indices("val")].flatten(1).double().numpy()
+    assert sorted(map(tuple, test)) == sorted(map(tuple, held_out))
+    assert scores.protocol.items() >= {"dataset": "own images", "num_train": 45, "num_test": 15}.items()
+    assert scores["dci_informativeness_test"] > 0.5
+
+
+def test_labelled_images_alone_are_parted(probe):
+    images, data = own_images()
+    evaluate(flat, data.ground_truth(), metrics="probe", num_train=1000, num_test=500)
+    (train, _), (test, _) = probe[0].train, probe[0].test
+    assert (len(train), len(test)) == (40, 20)
+    assert len({*map(tuple, np.vstack([train, test]))}) == len(images)
+
+
+def test_all_scores_of_own_images_leave_interventions_out():
+    _, data = own_images()
+    names = evaluate(flat, data, metrics="all").keys()
+    assert {"mig", "dci", "downstream_gbt", "total_correlation"} < names
+    assert not {"beta_vae", "factor_vae", "unfairness", "covariate_shift"} & names
+
+
+def test_data_sets_by_name_and_by_data_module():
+    with pytest.raises(ValueError, match=r"Unknown data set 'dsprits'.*dsprites"):
+        evaluate(flat, "dsprits")
+    for wrong in (None, 3, Levels, [1]):
+        with pytest.raises(ValueError, match="evaluate needs a data set with known factors"):
+            evaluate(flat, wrong)
+    assert evaluate(flat, FactorDataModule(Levels()), num_train=50) == evaluate(flat, Levels(), num_train=50)
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_runs_in_evaluation_mode_and_restores_every_mode(training):
     model = Model().train(training)
@@ -319,6 +385,7 @@ def test_what_cannot_represent_is_refused(wrong):
         (lambda images: flat(images) * torch.nan, "codes must be finite: 50 of 50 rows"),
         (lambda images: images, r"codes must have shape \[N, D\]"),
         (lambda images: flat(images)[:7], r"got codes of shape \[7, 3\] for 50 images"),
+        (lambda images: (flat(images), flat(images)), "must be one tensor .* got tuple"),
     ],
 )
 def test_unusable_codes_are_explained(represent, message):
