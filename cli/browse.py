@@ -15,7 +15,9 @@ def add_to(commands: Commands) -> None:
         "unknot browse runs --no-open",
         "unknot browse runs --export checkpoints.html",
     )
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="searched for saved models and runs of fit")
+    parser.add_argument(
+        "folders", nargs="*", metavar="FOLDER", help="searched for saved models and runs of fit; or a table of results"
+    )
     parser.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, help="0 takes a free one (default: 8800, or a free one if it is taken)")

@@ -4,153 +4,113 @@ Cards, names and scores come from strangers. They travel as JSON, and the page m
 Models are loaded by :func:`unknot.hub.load` alone, and only when somebody asks for one.
 """
 
-import base64
 import contextlib
-import hashlib
 import hmac
-import io
-import ipaddress
-import json
-import os
 import re
 import secrets
 import socket
 import threading
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from PIL import Image, ImageChops
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tqdm.auto import tqdm
 
 from unknot._files import replacing
+from unknot.hub import client, serving
 from unknot.hub.cards import plain
-from unknot.hub.client import MAX_PIXELS
 from unknot.hub.errors import AccessError, UnreachableError
 from unknot.hub.index import Entry, Index, place
+from unknot.hub.jobs import Jobs
 from unknot.hub.listing import pull
-from unknot.hub.serving import body_json, field
+from unknot.hub.pages import CLOSED, HEADERS, asset, bundle, page_with
+from unknot.hub.pictures import WIDTHS, read_picture
+from unknot.hub.serving import Answer, Names, body_bytes, body_json, field
 
-PAGE = Path(__file__).parent / "page"
 PORT = 8800
-WIDTHS = {"small": 480, "large": 1600}
-POLICY = {
-    "default-src": "'none'",
-    "script-src": "'self'",
-    "style-src": "'self'",
-    "img-src": "'self' data: blob:",
-    "connect-src": "'self'",
-    "base-uri": "'none'",
-    "form-action": "'none'",
-    "frame-ancestors": "'none'",
-}
-LINK = '<link rel="stylesheet" href="page/browse.css">'
-SCRIPT = '<script src="page/browse.js" defer></script>'
-TOKEN = '<meta name="token" content="">'
 
 
-@lru_cache(maxsize=256)
-def read_picture(path: Path, width: int, changed: int, colours: int | None = None) -> bytes:
-    """A picture drawn anew, so that what is sent is a PNG whatever the file was; no wider than ``width``.
+class Keys:
+    """Addresses that let a browser in, each once: what a command line or a log shows is of no use afterwards."""
 
-    Args:
-        path: of the file.
-        width: in pixels.
-        changed: when the file was written, so that a new one is read anew.
-        colours: fewer make a smaller file.
-    """
-    try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError("too many pixels")
-            whole = image.convert("RGB")
-    except Exception as error:  # Pillow raises many kinds
-        raise ValueError("This picture cannot be shown: it is not a whole PNG of reasonable size.") from error
-    if width <= WIDTHS["small"]:  # without the margins, which a small picture has no room for
-        corner = Image.new("RGB", whole.size, whole.getpixel((0, whole.height - 1)))
-        whole = whole.crop(ImageChops.difference(whole, corner).getbbox())
-    if whole.width > width:
-        whole = whole.resize((width, max(1, round(whole.height * width / whole.width))), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    (whole.quantize(colours) if colours else whole).save(buffer, "PNG", optimize=colours is not None)
-    return buffer.getvalue()
+    def __init__(self, told: Callable[[str], None] = lambda key: None) -> None:
+        self._told, self._lock = told, threading.Lock()
+        self.current = secrets.token_urlsafe(24)
+
+    def use(self, key: str) -> bool:
+        """Whether this is the key, which is then replaced by another."""
+        with self._lock:
+            if not hmac.compare_digest(key.encode(), self.current.encode()):
+                return False
+            self.current = secrets.token_urlsafe(24)
+        self._told(self.current)
+        return True
 
 
-class Guard:
+class Guard(Names):
     """Lets in only who was sent by this page, and tells browsers what the page may do.
 
-    A stranger's site can make a browser send requests here, even under the stranger's own name that now leads to this
-    machine. So the name must be ours, and whatever changes or costs something needs the page's own token.
+    Other users of this machine can reach the address too. So whoever wants to see anything must have opened the page by
+    an address with a key, after which the browser carries a cookie; and whatever changes or costs something needs the
+    page's own token, which a stranger's site cannot read.
     """
 
-    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
-        self.app, self.token = app, token
-        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+    def __init__(self, app: ASGIApp, token: str, host: str, keys: Keys) -> None:
+        super().__init__(app, [host])
+        self.token, self.keys = token, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, with the headers of the page."""
         if scope["type"] != "http":
             return
+        request = Request(scope)
+        cookie = f"unknot-{(scope.get('server') or ('', 0))[1]}"
+        fresh = (
+            request.method == "GET" and request.url.path == "/" and self.keys.use(request.query_params.get("key", ""))
+        )
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), *HEADERS]
+                if fresh:
+                    value = f"{cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+                    message["headers"].append((b"set-cookie", value.encode()))
             await send(message)
 
-        problem = self.problem(Request(scope))
-        answer = JSONResponse({"error": problem}, 403) if problem else self.app
-        await answer(scope, receive, send_guarded)
+        known = fresh or self._same(request.cookies.get(cookie, ""))
+        if not known and request.url.path == "/" and not self.problem(request):
+            await HTMLResponse(CLOSED, 403)(scope, receive, send_guarded)
+            return
+        scope["known"] = known
+        await super().__call__(scope, receive, send_guarded)
 
     def problem(self, request: Request) -> str | None:
         """Why a request is refused, if it is."""
-        host = request.headers.get("host", "")
-        if not self._is_ours(host):
-            return "This name is not one of this server. Use the address that `unknot browse` printed."
+        if told := super().problem(request):
+            return told
+        has_token = self._same(request.headers.get("x-unknot-token", ""))
         if request.method in ("GET", "HEAD"):
-            return None
+            is_ours = request.scope.get("known") or has_token or request.url.path == "/"
+            return None if is_ours else "Open the page by the address that `unknot browse` printed."
+        host = request.headers.get("host", "")
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         if origin not in (None, f"http://{host}") or site not in (None, "same-origin", "none"):
             return "Requests from other sites are refused."
-        if not hmac.compare_digest(request.headers.get("x-unknot-token", "").encode(), self.token.encode()):
-            return "The page is from an earlier run of `unknot browse`. Reload it."
+        if not has_token:
+            return "The page is from an earlier run of `unknot browse`. Open the address that it printed."
         return None
 
-    def _is_ours(self, host: str) -> bool:
-        name = re.sub(r":[0-9]+$", "", host).lower()
-        with contextlib.suppress(ValueError):  # a stranger's name can lead here; a number is no name
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-            return True
-        return name in self.names
-
-
-def policy(**changes: str | None) -> str:
-    """The content security policy.
-
-    >>> policy(connect_src=None).startswith("default-src 'none'; script-src 'self'")
-    True
-    """
-    rules = POLICY | {name.replace("_", "-"): value for name, value in changes.items()}
-    return "; ".join(f"{name} {value}" for name, value in rules.items() if value)
-
-
-HEADERS = [
-    (b"content-security-policy", policy().encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-]
+    def _same(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
 
 
 class Pages:
@@ -163,38 +123,53 @@ class Pages:
 
     def __init__(self, index: Index, token: str) -> None:
         self.index, self.token = index, token
+        self.jobs = Jobs()
         self._players: Any = None
-        self._lock = threading.Lock()
+        self._lock, self._fetching = threading.Lock(), threading.Semaphore(2)
 
     def page(self, request: Request) -> Response:
         """``GET /``."""
-        text = (PAGE / "browse.html").read_text(encoding="utf-8")
-        return Response(text.replace(TOKEN, TOKEN.replace('""', f'"{self.token}"')), media_type="text/html")
+        return Response(page_with(self.token), media_type="text/html")
 
     def asset(self, request: Request) -> Response:
         """``GET /page/{name}``."""
-        kinds = {"browse.css": "text/css", "browse.js": "text/javascript"}
-        if (name := request.path_params["name"]) not in kinds:
-            raise HTTPException(404, "There is no such file.")
-        return Response((PAGE / name).read_bytes(), media_type=kinds[name], headers={"cache-control": "no-cache"})
+        return asset(request.path_params["name"])
 
     def listed(self, request: Request) -> Response:
         """``GET /api/checkpoints``."""
-        return JSONResponse(self.index.listed(self._address))
+        return Answer(self.index.listed(self._address))
 
     def detail(self, request: Request) -> Response:
         """``GET /api/checkpoints/{id}``."""
+        return self._detailed(self._entry(request))
+
+    def _detailed(self, entry: Entry) -> Response:
+        return Answer(self.index.record(entry, self._address) | self.index.detail(entry, self._address))
+
+    def curves(self, request: Request) -> Response:
+        """``GET /api/checkpoints/{id}/curves``: of a training, as far as it is."""
         entry = self._entry(request)
-        return JSONResponse(self.index.record(entry, self._address) | self.index.detail(entry, self._address))
+        return Answer({"curves": self.index.training(entry), "training": entry.is_training})
 
     def picture(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/{pictures/name.png}``."""
-        path = self._entry(request).pictures().get(request.path_params["name"])
+        """``GET /api/checkpoints/{id}/{pictures/name.png}``; one of the hub is fetched, checked, within its limit."""
+        entry, name = self._entry(request), request.path_params["name"]
+        path = entry.pictures().get(name)
+        if path is None and entry.folder is None and name in entry.row.pictures:
+            path = self._fetch(entry, name)
         if path is None:
             raise HTTPException(404, "There is no such picture.")
         width = WIDTHS.get(request.query_params.get("size", ""), WIDTHS["large"])
-        content = read_picture(path, width, path.stat().st_mtime_ns)
-        return Response(content, media_type="image/png", headers={"cache-control": "private, max-age=3600"})
+        return _png(read_picture(path, width, path.stat().st_mtime_ns))
+
+    def _fetch(self, entry: Entry, name: str) -> Path:
+        with self._fetching:
+            listing = client.look_up(entry.row.ref, entry.row.commit, self.index.endpoint)
+            return client.download(listing, name, self.index.endpoint)
+
+    async def drawn(self, request: Request) -> Response:
+        """``GET /api/checkpoints/{id}/drawn.png``: of a checkpoint without pictures."""
+        return _png(await self._play(request, lambda player: player.picture()))
 
     def refresh(self, request: Request) -> Response:
         """``POST /api/refresh``: ask the hub and look into the folders again."""
@@ -204,27 +179,68 @@ class Pages:
     def download(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/download``."""
         entry = self._entry(request)
-        if entry.folder is None:
+        if entry.folder is None and "remote" in entry.row.sources:
             pull(str(entry.ref), endpoint=self.index.endpoint)
-            self.index.entries[entry.id] = replace(entry, folder=place(entry.row))
-        return self.detail(request)
+            entry = self.index.update(entry, folder=place(entry.row))
+        return self._detailed(entry)
+
+    def evaluate(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/evaluate``: measure scores, or tell how far that is."""
+        entry = self._entry(request)
+        folder = self._weights(entry)
+        job = self.jobs.start(
+            entry.id,
+            lambda: self.players.get(entry.key, entry.ref).model,
+            lambda scores: self.index.score(self.index.get(entry.id), scores),
+        )
+        return Answer({"job": job.to_dict(), "folder": folder.name})
+
+    def progress(self, request: Request) -> Response:
+        """``GET /api/checkpoints/{id}/progress``: of an evaluation."""
+        entry = self._entry(request)
+        job, scores = self.jobs.get(entry.id), entry.row.scores
+        return Answer({"job": job and job.to_dict(), "scores": dict(scores), "std": scores.std})
+
+    async def tag(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/tag``."""
+        tags = [plain(tag, 50) for tag in field(await body_json(request), "tags", list)]
+        return await run_in_threadpool(lambda: self._detailed(self.index.tag(self._entry(request), tags)))
+
+    async def rename(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/rename``."""
+        name = field(await body_json(request), "name", str)
+        return await run_in_threadpool(lambda: self._detailed(self.index.rename(self._entry(request), name)))
+
+    def remove(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/remove``: put aside, not deleted."""
+        return Answer({"moved": str(self.index.remove(self._entry(request)))})
 
     async def start(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/start``."""
         wanted = await body_json(request)
         origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
-        return JSONResponse(await self._play(request, lambda player: player.start(origin, seed)))
+        return Answer(await self._play(request, lambda player: player.start(origin, seed)))
+
+    async def look(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/look``: slots or objects of a random image."""
+        wanted = await body_json(request)
+        origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
+        iterations, slots = (_count(wanted.get(name)) for name in ("iterations", "slots"))
+        return Answer(await self._play(request, lambda player: player.look(origin, seed, iterations, slots)))
 
     async def upload(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/upload``: an image as the body."""
-        from unknot.hub.live import MAX_UPLOAD
+        from unknot.hub.live import MAX_UPLOAD, ScenePlayer
 
-        content = bytearray()
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > MAX_UPLOAD:
-                raise HTTPException(413, f"The image is larger than {MAX_UPLOAD >> 20} MB; send a smaller one.")
-        return JSONResponse(await self._play(request, lambda player: player.upload(bytes(content))))
+        content, query = await body_bytes(request, MAX_UPLOAD), request.query_params
+        iterations, slots, seed = (_count(query.get(name)) for name in ("iterations", "slots", "seed"))
+
+        def use(player: Any) -> Any:
+            if isinstance(player, ScenePlayer):
+                return player.upload(content, seed or 0, iterations, slots)
+            return player.upload(content)
+
+        return Answer(await self._play(request, use))
 
     async def decode(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/decode``."""
@@ -234,18 +250,27 @@ class Pages:
     async def strips(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/strips``."""
         codes = (await body_json(request)).get("codes")
-        return JSONResponse({"strips": await self._play(request, lambda player: player.strips(codes))})
+        return Answer({"strips": await self._play(request, lambda player: player.strips(codes))})
 
     async def matrix(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/matrix``."""
         kind = field(await body_json(request), "kind", str)
-        return JSONResponse(await self._play(request, lambda player: player.matrix(kind)))
+        return Answer(await self._play(request, lambda player: player.matrix(kind)))
 
     async def _play(self, request: Request, action: Callable[[Any], Any]) -> Any:
         entry = self._entry(request)
-        if entry.folder is None:
-            raise HTTPException(409, "This checkpoint is on the hub only. Download it first.")
+        self._weights(entry)
         return await run_in_threadpool(lambda: action(self.players.get(entry.key, entry.ref)))
+
+    def _weights(self, entry: Entry) -> Path:
+        """Folder of a model that is here and not too large to be played with."""
+        from unknot.hub.live import MAX_WEIGHTS
+
+        if entry.folder is None:
+            raise HTTPException(409, "This checkpoint is not on this machine. Download it first.")
+        if (entry.folder / "model.safetensors").stat().st_size > MAX_WEIGHTS:
+            raise HTTPException(413, f"Its weights have more than {MAX_WEIGHTS >> 20} MB, too many for this page.")
+        return entry.folder
 
     @property
     def players(self) -> Any:
@@ -271,36 +296,51 @@ class Pages:
         yield Route("/api/checkpoints", self.listed)
         yield Route("/api/refresh", self.refresh, methods=["POST"])
         yield Route(one, self.detail)
-        for action in (self.download, self.start, self.upload, self.decode, self.strips, self.matrix):
+        yield Route(f"{one}/curves", self.curves)
+        yield Route(f"{one}/progress", self.progress)
+        yield Route(f"{one}/drawn.png", self.drawn)
+        changes = (self.download, self.evaluate, self.tag, self.rename, self.remove)
+        for action in (*changes, self.start, self.look, self.upload, self.decode, self.strips, self.matrix):
             yield Route(f"{one}/{action.__name__}", action, methods=["POST"])
         yield Route(f"{one}/{{name:path}}", self.picture)
 
 
-def browse_app(index: Index, token: str, host: str = "127.0.0.1") -> ASGIApp:
+def _png(content: bytes) -> Response:
+    return Response(content, media_type="image/png", headers={"cache-control": "private, max-age=3600"})
+
+
+def _count(value: Any) -> int | None:
+    """A small number of a request, if it is one."""
+    text = str(value)
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | None = None) -> ASGIApp:
     """The app for an index.
 
     Args:
         index: what is shown.
         token: that requests which cost something must carry.
         host: name under which the page is reached, besides numbers and this machine's names.
+        keys: that let a browser in.
     """
 
     def told(status: int) -> Callable[[Request, Any], Response]:
-        return lambda request, error: JSONResponse({"error": plain(error, 1000)}, status)
+        return lambda request, error: Answer({"error": plain(error, 1000)}, status)
 
     handlers: dict[Any, Callable[[Request, Any], Response | Awaitable[Response]]] = {
-        HTTPException: lambda request, error: JSONResponse({"error": error.detail}, error.status_code),
+        HTTPException: lambda request, error: Answer({"error": error.detail}, error.status_code),
         FileNotFoundError: told(404),
         AccessError: told(403),
         UnreachableError: told(502),
         OSError: told(500),
         ValueError: told(422),
-        Exception: lambda request, error: JSONResponse(
+        Exception: lambda request, error: Answer(
             {"error": f"Something went wrong here ({type(error).__name__}). The terminal shows where."}, 500
         ),
     }
     app = Starlette(routes=list(Pages(index, token).routes()), exception_handlers=handlers)
-    return Guard(app, token, host)  # around everything, the answers to our own mistakes included
+    return Guard(app, token, host, keys or Keys())  # around everything, the answers to our own mistakes included
 
 
 def browse(
@@ -321,15 +361,13 @@ def browse(
         open_browser: open the page.
         say: where messages go.
     """
-    import uvicorn
-
     index, token = Index(folders, endpoint), secrets.token_urlsafe(24)
     listening = _listen(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}/"
-    say(f"{len(index.entries)} checkpoints on this machine at {address} (Ctrl-C stops)")
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        say("Others can reach this address, and use the page as you do: do this in a trusted network only.")
+    address = serving.address_of(listening, host)
+    keys = Keys(lambda key: say(f"Opened. For another browser: {address}/?key={key}"))
+    say(f"{len(index.entries)} checkpoints on this machine at {address}/?key={keys.current} (Ctrl-C stops)")
+    if host not in serving.LOOPBACK:
+        say("Others can reach this address; who has the key can use the page as you do: in a trusted network only.")
 
     def ask() -> None:
         index.refresh()
@@ -337,22 +375,17 @@ def browse(
 
     threading.Thread(target=ask, daemon=True).start()
     if open_browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    app = browse_app(index, token, host)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+        threading.Thread(target=webbrowser.open, args=(f"{address}/?key={keys.current}",), daemon=True).start()
+    serving.run(browse_app(index, token, host, keys), listening)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, PORT if port is None else port), family=family)
-    except OSError as error:
+        return serving.listen(host, PORT if port is None else port)
+    except OSError:
         if port is None:
-            return _listen(host, 0)
-        reason = os.strerror(error.errno or 0)
-        raise OSError(f"Cannot listen on {host}:{port} ({reason}). Give another --port or --host.") from None
+            return serving.listen(host, 0)
+        raise
 
 
 def export(
@@ -390,12 +423,13 @@ def export(
         try:
             if silent and entry.folder is None:
                 raise silent
-            details[entry.id] = index.detail(entry, picture) | _drawn(entry)
+            told = index.detail(entry, picture, served=False) | {"curves": index.training(entry)}
+            details[entry.id] = told | _drawn(entry)
         except (ValueError, OSError) as error:  # told on its page, as the server would
             silent = error if isinstance(error, UnreachableError) else silent
             details[entry.id] = {"error": plain(error, 1000)}
     with replacing(path) as beside:
-        beside.write_text(inline(index.listed(picture) | {"details": details}), encoding="utf-8")
+        beside.write_text(bundle(index.listed(picture, served=False) | {"details": details}), encoding="utf-8")
     say(f"Wrote {len(index.entries)} checkpoints to {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return path
 
@@ -404,39 +438,15 @@ def _drawn(entry: Entry) -> dict[str, Any]:
     """Strips and factor-code matrix of a model that is at hand; why not, where that fails."""
     if entry.folder is None:
         return {}
-    from unknot.hub.live import Player
+    from unknot.hub.live import LatentPlayer, player_of
     from unknot.hub.loading import load
 
     try:
-        player = Player(load(entry.ref, local_files_only=True))
+        player = player_of(load(entry.ref, local_files_only=True))
+        if not isinstance(player, LatentPlayer):
+            seen = player.look("data", 0, None, None)  # type: ignore[attr-defined]
+            return {"seen": seen}
         started = player.start("data" if player.dataset else "prior", 0)
         return {"drawn": started, "matrix": player.matrix("information") if player.dataset else None}
     except (ValueError, OSError) as error:
         return {"undrawn": plain(error, 1000)}
-
-
-def inline(data: dict[str, Any]) -> str:
-    """The page with its style, script and data inside, allowed by their hashes."""
-    html, css, script = ((PAGE / f"browse.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    allowed = policy(
-        script_src=_hashed(script),
-        style_src=_hashed(css),
-        img_src="data: blob:",
-        connect_src=None,
-        frame_ancestors=None,
-    )
-    # Nothing in the data can end the element that holds it: there is no `<` left.
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
-    for mark, content in (
-        (TOKEN, f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'),
-        (LINK, f"<style>{css}</style>"),
-        (SCRIPT, f'<script type="application/json" id="data">{text}</script>\n<script>{script}</script>'),
-    ):
-        before, found, after = html.partition(mark)
-        assert found, mark
-        html = before + content + after
-    return html
-
-
-def _hashed(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

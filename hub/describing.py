@@ -52,13 +52,13 @@ def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content],
     """The card; a text that somebody has edited stays, and what others added to the metadata too."""
     old = old or Card()
     body = body_of(model, repo, facts, files)
-    metadata = metadata_of(model, repo, facts, files[WEIGHTS])
+    metadata = metadata_of(model, repo, facts, files)
     metadata["unknot"]["body"] = digest(body)
     edited = bool(old.body.strip()) and digest(old.body) != facts_of(old.metadata).get("body")
     return write_card(merged(old.metadata, metadata), old.body if edited else body)
 
 
-def metadata_of(model: Any, repo: str, facts: Facts, weights: Content) -> dict[str, Any]:
+def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> dict[str, Any]:
     """What the card tells machines."""
     method, dataset, family = type(model).__name__, model.trained_on, family_of(type(model))
     tags = ["unknot", "disentanglement", f"method:{method.lower()}", f"family:{family}"]
@@ -78,8 +78,9 @@ def metadata_of(model: Any, repo: str, facts: Facts, weights: Content) -> dict[s
         "family": family,
         "seed": facts.seed,
         "command": facts.command,
-        "bytes": weights.size,
-        "weights": weights.sha256,
+        "arguments": _arguments(files),
+        "bytes": files[WEIGHTS].size,
+        "weights": files[WEIGHTS].sha256,
     }
     metadata["unknot"] = {key: value for key, value in block.items() if value is not None}
     return metadata
@@ -123,8 +124,7 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
         parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
         if how := ", ".join(f"{key} {plain(value)}" for key, value in facts.scores.protocol.items()):
             parts.append(f"Measured with {how}.")
-    arguments = json.loads(files[CONFIG].path.read_text(encoding="utf-8"))["arguments"]
-    rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in arguments.items()]
+    rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in _arguments(files).items()]
     parts += ["## How it was trained", "\n".join(["| argument | value |", "|---|---|", *rows])]
     if facts.command:
         parts.append(f"```\n{plain(facts.command, 2000).replace('`', '')}\n```")
@@ -148,6 +148,11 @@ def snippet(model: Any, repo: str) -> str:
         shape = ", ".join(map(str, model.image_shape))
         lines.append(f"codes = model.represent(images)  # images: float [N, {shape}] in [0, 1]")
     return "\n".join(lines)
+
+
+def _arguments(files: Mapping[str, Content]) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(files[CONFIG].path.read_text(encoding="utf-8"))["arguments"]
+    return told
 
 
 def _is_of_the_zoo(cls: type[Any]) -> bool:

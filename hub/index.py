@@ -1,13 +1,12 @@
 """What the page that browses checkpoints shows: all of them, wherever they are, and what is known about each."""
 
-import contextlib
-import csv
 import hashlib
 import json
-import math
 import os
 import re
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -16,17 +15,23 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from unknot._files import replacing
 from unknot.hub import cache, client
+from unknot.hub.bounded import read_limited
 from unknot.hub.cards import finite, label, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
+from unknot.hub.tables import is_table, read_shipped, read_table
+from unknot.hub.training import Curves, curves
 from unknot.metrics.scores import Scores
 
 DEPTH, MAX_FOUND = 8, 5000
-POINTS = 500
+TRASH, TAGS = ".unknot-trash", "tags.json"
 LOWER = ("unfairness", "total_correlation", "elbo_reconstruction", "elbo_kl")
 """Beginnings of scores of which less is better."""
+FRESH = 300
+"""Seconds without a new line after which a run counts as stopped."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Entry:
     row: Checkpoint
     folder: Path | None = None
     run: Path | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -54,6 +60,23 @@ class Entry:
         """Changes when the weights do."""
         assert self.folder is not None
         return f"{self.folder}@{(self.folder / 'model.safetensors').stat().st_mtime_ns}"
+
+    @property
+    def home(self) -> Path | None:
+        """The folder that is this checkpoint's alone: of its run, or of the saved model; None for what is not ours."""
+        return (self.run or self.folder) if "folder" in self.row.sources else None
+
+    @property
+    def record(self) -> Path | None:
+        """The record of its training, where there is one."""
+        path = self.run / "metrics.csv" if self.run else self.folder / "training.csv" if self.folder else None
+        return path if path is not None and path.is_file() else None
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it is a run that writes its record right now."""
+        record = self.record if self.folder is None else None
+        return record is not None and time.time() - record.stat().st_mtime < FRESH
 
     def pictures(self) -> dict[str, Path]:
         """Pictures by their name in the card; of those of a run the last of each kind."""
@@ -79,19 +102,23 @@ class Index:
     """
 
     def __init__(self, folders: Iterable[str | Path] = (), endpoint: str | None = None) -> None:
-        self.endpoint, self.folders = endpoint, [Path(folder) for folder in folders]
-        for folder in self.folders:
-            if not folder.is_dir():
-                raise FileNotFoundError(
-                    f"{folder}: no such folder. Give one with saved models or runs of `unknot fit`."
-                )
+        self.endpoint = endpoint
+        self.folders: list[Path] = []
+        self._rows: list[Checkpoint] = []
+        for folder in map(Path, folders):
+            if is_table(folder):
+                self._rows += read_table(folder)
+            elif folder.is_dir():
+                self.folders.append(folder)
+            else:
+                self._rows += _shipped_table(str(folder))
         self._lock = threading.Lock()
         self.remote, self.note, self.ready = "asking", "", False
         self.about: Callable[[str | None], dict[str, Any]] = lambda name: {}
         self._take(gather(("shipped", "cached"))[0])
 
     def _take(self, rows: list[Checkpoint]) -> None:
-        entries = [Entry(row, place(row)) for row in rows]
+        entries = [Entry(row, place(row)) for row in [*rows, *self._rows]]
         for folder in self.folders:
             entries += find_models(folder)
         self.entries = {entry.id: entry for entry in entries}
@@ -104,7 +131,10 @@ class Index:
                 return self._take(gather(("shipped", "cached"))[0])
             known = [entry.row for entry in self.entries.values() if entry.row.sources == ("remote",)]
             before, self.remote = self.remote, "asking"
-            rows, notes = gather(SOURCES, self.endpoint)
+            try:
+                rows, notes = gather(SOURCES, self.endpoint)
+            except Exception as error:  # whatever happens, the page must not say "asking" for ever
+                rows, notes = gather(("shipped", "cached"))[0], [f"{type(error).__name__}: {error}"]
             if not notes:
                 self.remote, self.note = "listed", client.endpoint_of(self.endpoint)
             else:
@@ -126,22 +156,37 @@ class Index:
             raise MissingError("There is no such checkpoint any more. Reload the page.")
         return self.entries[key]
 
-    def record(self, entry: Entry, picture: "PictureAddress") -> dict[str, Any]:
+    def record(self, entry: Entry, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
         """What the gallery shows."""
-        about = self.about(entry.row.model)
+        about, row = self.about(entry.row.model), entry.row
         first = next(iter(entry.pictures().items()), None)
-        record = entry.row.to_dict() | {
+        drawable = about.get("kind") == "latents" and entry.folder is not None
+        other = self.thumbnail(entry, drawable) if served else None
+        told = {name: value for name, value in row.to_dict().items() if name != "pictures"}
+        return told | {
             "id": entry.id,
-            "family": entry.row.family or about.get("family"),
-            "latents": about.get("latents"),
+            "family": row.family or about.get("family"),
+            "kind": about.get("kind"),
             "local": entry.folder is not None,
-            "thumbnail": picture(entry, *first, "small") if first else None,
+            "own": entry.home is not None,
+            "training": entry.is_training,
+            "curves": entry.record is not None,
+            "scores": dict(row.scores),
+            "std": row.scores.std,
+            "tags": sorted({*row.tags, *entry.tags}),
+            "thumbnail": picture(entry, *first, "small") if first else other,
         }
-        return record
 
-    def listed(self, picture: "PictureAddress") -> dict[str, Any]:
-        """All records, and how the hub's list came about."""
-        records = [self.record(entry, picture) for entry in self.entries.values()]
+    def thumbnail(self, entry: Entry, drawable: bool) -> str | None:
+        """Address of a picture for a card that has none here: the hub's, or one that is drawn."""
+        if entry.folder is None and entry.row.pictures:
+            names = sorted(entry.row.pictures, key=lambda name: "traversals" not in name)
+            return f"api/checkpoints/{entry.id}/{names[0]}?size=small"
+        return f"api/checkpoints/{entry.id}/drawn.png" if drawable else None
+
+    def listed(self, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
+        """All records, and how the hub's list came about; pictures that only a server has are left out without one."""
+        records = [self.record(entry, picture, served) for entry in self.entries.values()]
         scores = sorted({score for record in records for score in record["scores"]})
         return {
             "checkpoints": records,
@@ -152,22 +197,100 @@ class Index:
             "ready": self.ready,
         }
 
-    def detail(self, entry: Entry, picture: "PictureAddress") -> dict[str, Any]:
+    def detail(self, entry: Entry, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
         """What the page of one checkpoint shows besides; a remote one's card is asked for."""
+        if "table" in entry.row.sources or (entry.folder is None and entry.run):
+            return {"files": {}, "card": "", "pictures": [], "load": None, "terms": sorted(self.training(entry))}
         if entry.folder is None:
             described = show(str(entry.ref), self.endpoint)
         else:
             described = describe_folder(entry.folder, entry.row.ref, entry.row.sources[0], entry.row.commit)
+        pictures = [
+            {"name": name, "url": picture(entry, name, path, "large")} for name, path in entry.pictures().items()
+        ]
+        if entry.folder is None and served:
+            address = f"api/checkpoints/{entry.id}"
+            pictures = [{"name": name, "url": f"{address}/{name}?size=large"} for name in entry.row.pictures]
         return {
             "files": described.files,
             "card": described.body,
-            "arguments": _arguments(entry.folder),
-            "pictures": [
-                {"name": name, "url": picture(entry, name, path, "large")} for name, path in entry.pictures().items()
-            ],
-            "training": _training(entry),
-            "load": f"from unknot.hub import load\n\nmodel = load({str(entry.ref)!r})",
+            "pictures": pictures,
+            "terms": sorted(self.training(entry)),
+            "load": self._snippet(entry),
         }
+
+    def _snippet(self, entry: Entry) -> str:
+        lines = ["from unknot.hub import load", "", f"model = load({str(entry.ref)!r})"]
+        if self.ready and entry.row.model and not self.about(entry.row.model):
+            lines[1:1] = [f"import ...  # the module that registers {plain(entry.row.model, 60)}"]
+        return "\n".join(lines)
+
+    def training(self, entry: Entry) -> Curves:
+        """Curves of a training, as far as it is."""
+        return curves(entry.record)
+
+    # What the page changes, on this disk alone
+
+    def tag(self, entry: Entry, tags: list[str]) -> Entry:
+        """Keep tags beside a checkpoint."""
+        home = self._home(entry)
+        if len(tags) > 20 or any(not re.fullmatch(r"[\w .+-]{1,40}", tag) for tag in tags):
+            raise ValueError("Tags are at most 20 words of letters, digits, '.', '+', '-' and '_'.")
+        with replacing(home / TAGS) as beside:
+            beside.write_text(json.dumps(sorted(set(tags))) + "\n", encoding="utf-8")
+        return self.update(entry, tags=tuple(sorted(set(tags))))
+
+    def rename(self, entry: Entry, name: str) -> Entry:
+        """Give the folder of a checkpoint another name."""
+        home = self._home(entry)
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+            raise ValueError("A name is of letters, digits, '.', '-' and '_'.")
+        target = home.with_name(name)
+        with self._lock:
+            if target.exists():
+                raise ValueError(f"There is a {name} already.")
+            home.rename(target)
+            del self.entries[entry.id]
+            row, folder, run = (
+                replace(entry.row, ref=str(target)),
+                _moved(entry.folder, home, target),
+                _moved(entry.run, home, target),
+            )
+            new = Entry(row, folder, run, entry.tags)
+            self.entries[new.id] = new
+        return new
+
+    def remove(self, entry: Entry) -> Path:
+        """Put the folder of a checkpoint aside, where it can be fetched back from, and give its new place."""
+        home = self._home(entry)
+        root = next(root for root in self.folders if root in (home, *home.parents))
+        if home == root:
+            raise ValueError("This is the folder that the page was opened with; remove it yourself.")
+        grave = root / TRASH / f"{home.name}-{time.strftime('%Y%m%d-%H%M%S')}-{entry.id[:4]}"
+        with self._lock:
+            grave.parent.mkdir(exist_ok=True)
+            shutil.move(home, grave)
+            del self.entries[entry.id]
+        return grave
+
+    def score(self, entry: Entry, scores: Scores) -> None:
+        """Take scores that were measured just now; those of one's own folder are kept in ``scores.json``."""
+        entry = self.get(entry.id)
+        known = entry.row.scores
+        both = Scores({**known, **scores}, {**known.std, **scores.std}, protocol=scores.protocol)
+        if entry.home is not None:
+            both.write(entry.home / "scores.json")
+        self.update(entry, row=replace(entry.row, scores=both))
+
+    def update(self, entry: Entry, **changes: Any) -> Entry:
+        """Replace an entry by a changed one."""
+        self.entries[entry.id] = changed = replace(entry, **changes)
+        return changed
+
+    def _home(self, entry: Entry) -> Path:
+        if entry.home is None or not entry.home.is_dir():
+            raise ValueError("Only checkpoints in folders that the page was opened with can be changed.")
+        return entry.home
 
 
 PictureAddress = Callable[[Entry, str, Path, str], str | None]
@@ -183,11 +306,51 @@ def find_models(root: Path) -> Iterator[Entry]:
         if len(path.relative_to(root).parts) >= DEPTH:
             folders.clear()
         if {"config.json", "model.safetensors"} <= set(files):
-            found += 1
-            if found > MAX_FOUND:
-                return
             run = path.parent if path.name == "model" and (path.parent / "config.yaml").is_file() else None
-            yield Entry(_row_of(path, run), path, run)
+            entry = Entry(_row_of(path, run), path, run, _tags(run or path))
+        elif {"config.yaml", "metrics.csv"} <= set(files) and not (path / "model" / "config.json").is_file():
+            entry = Entry(_unfinished(path), None, path, _tags(path))
+        else:
+            continue
+        found += 1
+        if found > MAX_FOUND:
+            return
+        yield entry
+
+
+def _unfinished(run: Path) -> Checkpoint:
+    """A run whose model is not saved yet."""
+    row = Checkpoint(str(run), ("folder",), problem="not finished: there is no model yet")
+    try:
+        text = read_limited(run / "config.yaml", 1 << 20).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return replace(row, problem=plain(error))
+    model = re.search(r"^model:\n  class_path: [\w.]*?(\w+)$", text, re.MULTILINE)
+    dataset = re.search(r"^ +dataset: (\w+)$|^      class_path: unknot\.datamodules\.(?:\w+\.)?(\w+)$", text, re.M)
+    name = (dataset[1] or dataset[2]) if dataset else None
+    return replace(row, model=model[1] if model else None, dataset=name, seed=_seed(row, run))
+
+
+def _tags(folder: Path) -> tuple[str, ...]:
+    try:
+        told = json.loads(read_limited(folder / TAGS, 1 << 16))
+    except (OSError, ValueError, RecursionError):
+        return ()
+    return tuple(tag[:40] for tag in told[:20] if isinstance(tag, str)) if isinstance(told, list) else ()
+
+
+def _moved(path: Path | None, before: Path, after: Path) -> Path | None:
+    return None if path is None else after / path.relative_to(before)
+
+
+def _shipped_table(name: str) -> list[Checkpoint]:
+    try:
+        return read_shipped(name)
+    except (ImportError, ValueError):
+        raise FileNotFoundError(
+            f"{name}: no such folder. Give one with saved models or runs of `unknot fit`, a table of results (.csv, "
+            ".parquet), or the name of one that is shipped."
+        ) from None
 
 
 def _row_of(path: Path, run: Path | None) -> Checkpoint:
@@ -221,21 +384,6 @@ def _seed(row: Checkpoint, run: Path | None) -> int | None:
     return row.seed
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > 1 << 20:
-            return {}
-        loaded = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return loaded if isinstance(loaded, dict) else {}
-
-
-def _arguments(folder: Path | None) -> dict[str, Any] | None:
-    arguments = _json(folder / "config.json").get("arguments") if folder else None
-    return arguments if isinstance(arguments, dict) else None
-
-
 def place(row: Checkpoint) -> Path | None:
     """Where the files of what ``load`` would give are, if all of them are here."""
     if "shipped" in row.sources:
@@ -243,27 +391,3 @@ def place(row: Checkpoint) -> Path | None:
     if row.commit and cache.cached_commit(row.ref, row.commit):
         return cache.repo_cache(row.ref) / "snapshots" / row.commit
     return None
-
-
-def _training(entry: Entry) -> dict[str, list[list[float]]]:
-    """Columns of the record of a training, each ``[[step, value], ...]``, thinned to what a curve can show."""
-    path = entry.run / "metrics.csv" if entry.run else entry.folder / "training.csv" if entry.folder else None
-    if path is None or not path.is_file() or path.stat().st_size > client.LIMITS["training.csv"]:
-        return {}
-    columns: dict[str, list[list[float]]] = {}
-    with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
-        for number, line in enumerate(csv.DictReader(file)):
-            step = _number(line.get("step"))
-            for name, text in line.items():
-                value = _number(text)
-                if isinstance(name, str) and name not in ("step", "epoch") and value is not None:
-                    columns.setdefault(name[:100], []).append([number if step is None else step, value])
-    return {name: values[:: -(-len(values) // POINTS)] for name, values in list(columns.items())[:50]}
-
-
-def _number(text: Any) -> float | None:
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        return None
-    return value if math.isfinite(value) else None

@@ -8,15 +8,20 @@ from unknot.zoo import MODELS, VAE
 
 
 def describe_model(name: str | None) -> dict[str, Any]:
-    """Family of a model of the zoo, and whether it has codes to move.
+    """Family of a model of the zoo, and what can be done with it live: move latents, see slots or predicted sets.
 
     >>> describe_model("BetaVAE"), describe_model("no such model")
-    ({'family': 'vae', 'latents': True}, {})
+    ({'family': 'vae', 'kind': 'latents'}, {})
     """
     cls = MODELS.get(name or "")
-    if cls is None:
-        return {}
-    return {"family": family_of(cls), "latents": issubclass(cls, VAE)}
+    return {} if cls is None else {"family": family_of(cls), "kind": kind_of(cls)}
+
+
+def kind_of(cls: type[Any]) -> str | None:
+    """``"latents"`` of VAEs, ``"slots"`` of what takes images apart, ``"sets"`` of what predicts objects."""
+    if issubclass(cls, VAE):
+        return "latents"
+    return "slots" if hasattr(cls, "decompose") else "sets" if hasattr(cls, "predict_sets") else None
 
 
 def family_of(cls: type[Any]) -> str:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from unknot.metrics.scores import Scores
 MAX_REMOTE = 5000
 MAX_FILES = 1000
 SOURCES = ("shipped", "cached", "remote")
+COMMON = {"unknot", "disentanglement", "pytorch"}
+"""Tags that all have."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Checkpoint:
     modified: str | None = None
     license: str | None = None
     problem: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -265,6 +270,7 @@ def describe_folder(folder: Path, ref: str, source: str, commit: str | None = No
     try:
         loaded = read_config(folder)
         config = {key: loaded[key] for key in ("model", "dataset") if isinstance(loaded.get(key), str)}
+        config["arguments"] = loaded.get("arguments")
     except (OSError, ValueError) as error:
         problem = f"config.json unreadable: {plain(error)}"
     weights = folder / WEIGHTS
@@ -337,7 +343,12 @@ def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
         metadata = one.get("cardData") if isinstance(one.get("cardData"), dict) else {}
         commit = one.get("sha") if re.fullmatch(r"[0-9a-f]{40}", str(one.get("sha"))) else None
         modified = one.get("lastModified") if isinstance(one.get("lastModified"), str) else None
-        rows.append(_row(one["id"], "remote", commit, metadata or {}, None, None, modified))
+        siblings: Any = one.get("siblings")
+        siblings = siblings[:200] if isinstance(siblings, list) else []
+        names = [file.get("rfilename") for file in siblings if isinstance(file, dict)]
+        pictures = tuple(sorted(name for name in names if isinstance(name, str) and client.PICTURE.fullmatch(name)))
+        row = _row(one["id"], "remote", commit, metadata or {}, None, None, modified)
+        rows.append(replace(row, pictures=pictures[:20]))
     return rows
 
 
@@ -352,20 +363,35 @@ def _row(
     config: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     facts = facts_of(metadata) | dict(config or {})
-    texts = {name: _text(facts.get(name)) for name in ("model", "dataset", "family")}
     seed, count = facts.get("seed"), facts.get("bytes")
     return Checkpoint(
         ref=ref,
         sources=(source,),
         commit=commit,
-        **texts,
+        model=_text(facts.get("model")),
+        dataset=_text(facts.get("dataset")),
+        family=_text(facts.get("family")),
         seed=_integer(seed),
         scores=scores_of(metadata),
         bytes=size if size is not None else _integer(count),
         modified=modified,
         license=_text(metadata.get("license")),
         problem=problem,
+        arguments=_arguments(facts.get("arguments")),
+        tags=tuple(tag for tag in _tags(metadata.get("tags")) if ":" not in tag and tag not in COMMON),
     )
+
+
+def _arguments(told: Any) -> dict[str, Any]:
+    """Arguments of a model that are plain values or short lists of them."""
+    if not isinstance(told, dict):
+        return {}
+    plain_ones = {str(key)[:100]: value for key, value in list(told.items())[:64]}
+    return {key: value for key, value in plain_ones.items() if len(json.dumps(value)) <= 200}
+
+
+def _tags(told: Any) -> list[str]:
+    return [tag[:50] for tag in told[:50] if isinstance(tag, str)] if isinstance(told, list) else []
 
 
 def _unread(card: Card) -> str | None:

@@ -1,4 +1,4 @@
-"""A loaded model at work for the page that browses checkpoints: decode codes, draw strips, relate codes to factors."""
+"""A loaded model at work for the page that browses checkpoints: codes and their strips, slots, predicted sets."""
 
 import base64
 import io
@@ -11,63 +11,85 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from unknot.datamodules import DATASETS, GroundTruthDataset
+from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset
 from unknot.hub.client import MAX_PIXELS
-from unknot.hub.kinds import data_of
+from unknot.hub.kinds import data_of, kind_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix
-from unknot.zoo import VAE
 
 STEPS = 11
 INACTIVE = 0.01
 """Nats: a code whose mean KL is below this tells nothing about the image."""
 MAX_UPLOAD = 10 << 20
+MAX_WEIGHTS = 512 << 20
+"""Bytes of weights that are played with; four models are in memory at a time."""
+MAX_CODES = 64
+"""Codes that have a slider and a strip: those that tell most."""
+VALUES = 1 << 22
+"""Numbers of images that are drawn in one go; with what lies between them, some hundred megabytes."""
+MAX_ITERATIONS, MAX_SLOTS = 20, 32
 MATRICES = {"information": ("mutual information", 5000), "importance": ("importance to boosted trees, as in DCI", 2000)}
 
 
 class Player:
-    """A VAE, and images to start from.
+    """A model, and images to start from.
 
     Args:
         model: what :func:`unknot.hub.load` gave.
     """
 
     def __init__(self, model: Any) -> None:
-        if not isinstance(model, VAE):
-            raise ValueError(f"{type(model).__name__} has no latent codes to move; its pictures show what it does.")
-        self.model = model
-        self.lock, self._matrix_lock = threading.Lock(), threading.Lock()
-        self._matrices: dict[str, dict[str, Any]] = {}
-        self.kl = self._informative()
+        size = int(np.prod(model.image_shape))
+        if size > VALUES:
+            raise ValueError(f"Images of {size:,} numbers are too large for this page; up to {VALUES:,} are drawn.")
+        self.model, self.together = model, max(1, VALUES // size)
+        self.lock = threading.Lock()
 
     @property
     def dataset(self) -> GroundTruthDataset | None:
         """What the model was trained on, if it is at hand."""
         return data_of(self.model.trained_on, self.model.image_shape)
 
-    @torch.inference_mode()
-    def _informative(self) -> Tensor:
-        """Mean KL(q(z_d|x) || p(z_d)) over 64 images of the data set, or of the model itself: ``[D]``."""
-        images = self._images(64, 0) if self.dataset else self.model.sample(64, torch.Generator().manual_seed(0))
-        return self.model.encode(images).kl().mean(0)
-
     def _images(self, count: int, seed: int) -> Tensor:
         if self.dataset is None:
             name = self.model.trained_on
-            hint = f"`unknot data prepare {name}` fetches it." if name in DATASETS else "Use the prior, or an upload."
+            hint = f"`unknot data prepare {name}` fetches it." if name in DATASETS else "Use an image of yours."
             raise ValueError(f"The data set of this model ({name or 'not told'}) is not at hand. {hint}")
         generator = torch.Generator().manual_seed(seed)
         return self.dataset.observe(self.dataset.factor_space.sample(count, generator), generator)
 
+
+class LatentPlayer(Player):
+    """A VAE whose codes are moved."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._matrix_lock = threading.Lock()
+        self._matrices: dict[str, dict[str, Any]] = {}
+        self.kl = self._informative()
+        self.shown = self.kl.argsort(descending=True)[:MAX_CODES]
+
+    @torch.inference_mode()
+    def _informative(self) -> Tensor:
+        """Mean KL(q(z_d|x) || p(z_d)) over 64 images of the data set, or of the model itself: ``[D]``."""
+        count = min(64, self.together)
+        images = self._images(count, 0) if self.dataset else self.model.sample(count, torch.Generator().manual_seed(0))
+        return self.model.encode(images).kl().mean(0)
+
     def start(self, origin: str, seed: int) -> dict[str, Any]:
-        """Codes to start from: of a random image of the data set (``"data"``), or drawn from the ``"prior"``."""
+        """Codes to start from: of a random image of the data set (``"data"``), or drawn from the ``"prior"``.
+
+        ``"any"`` takes an image if there is one.
+        """
+        if origin == "any":
+            origin = "data" if self.dataset else "prior"
         if origin == "data":
             return self._from_image(self._images(1, seed))
         if origin == "prior":
             codes = torch.randn(self.model.latent_dim, generator=torch.Generator().manual_seed(seed))
             return self._started(codes, None)
-        raise ValueError(f"Unknown start {origin[:50]!r}; there are 'data' and 'prior'.")
+        raise ValueError(f"Unknown start {origin[:50]!r}; there are 'any', 'data' and 'prior'.")
 
     def upload(self, content: bytes) -> dict[str, Any]:
         """Codes of an image that somebody sent."""
@@ -86,7 +108,8 @@ class Player:
             "input": None if image is None else data_uri(png(image)),
             "reconstruction": data_uri(self.decode(values)),
             "kl": self.kl.tolist(),
-            "order": self.kl.argsort(descending=True).tolist(),
+            "order": self.shown.tolist(),
+            "at_hand": self.dataset is not None,
             "inactive": (self.kl < INACTIVE).nonzero().flatten().tolist(),
             "strips": self.strips(values),
         }
@@ -108,16 +131,34 @@ class Player:
             return png(self.model.decode(values[None])[0])
 
     @torch.inference_mode()
-    def strips(self, codes: Any) -> list[str]:
-        """For each code a picture of what it does, from -2 to 2, while the others stay as given."""
-        each = self._check(codes).repeat(self.model.latent_dim, STEPS, 1)
-        index = torch.arange(self.model.latent_dim)
-        each[index, :, index] = torch.linspace(-2, 2, STEPS)
+    def strips(self, codes: Any) -> dict[str, str]:
+        """For each code that is shown a picture of what it does, from -2 to 2, while the others stay as given."""
+        steps, values = torch.linspace(-2, 2, STEPS), self._check(codes)
+        drawn: dict[str, str] = {}
+        each = max(1, self.together // STEPS)
+        for first in range(0, len(self.shown), each):
+            part = self.shown[first : first + each]
+            moved = values.repeat(len(part), STEPS, 1)
+            moved[torch.arange(len(part)), :, part] = steps
+            with self.lock:
+                images = self.model.decode(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
+            # [D, V, C, H, W] to rows of V images with a thin line between them
+            rows = torch.nn.functional.pad(images, (0, 1), value=0.5).permute(0, 2, 3, 1, 4).flatten(3)[..., :-1]
+            drawn |= {str(code): data_uri(png(row)) for code, row in zip(part.tolist(), rows, strict=True)}
+        return drawn
+
+    @torch.inference_mode()
+    def picture(self) -> bytes:
+        """A few codes at a few places, for a card without a picture."""
+        start = self._images(1, 0) if self.dataset else self.model.sample(1, torch.Generator().manual_seed(0))
         with self.lock:
-            images = self.model.decode(each.flatten(0, 1)).unflatten(0, each.shape[:2])
-        # [D, V, C, H, W] to rows of V images with a thin line between them
-        rows = torch.nn.functional.pad(images, (0, 1), value=0.5).permute(0, 2, 3, 1, 4).flatten(3)[..., :-1]
-        return [data_uri(png(row)) for row in rows]
+            codes = self.model.represent(start)[0]
+        shown = self.shown[:4]
+        moved = codes.repeat(len(shown), 7, 1)
+        moved[torch.arange(len(shown)), :, shown] = torch.linspace(-2, 2, 7)
+        with self.lock:
+            images = self.model.decode(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
+        return png(images.permute(2, 0, 3, 1, 4).flatten(3).flatten(1, 2))
 
     def matrix(self, kind: str) -> dict[str, Any]:
         """Factor-code matrix on a few thousand samples, computed once."""
@@ -139,6 +180,77 @@ class Player:
             return self._matrices[kind]
 
 
+class ScenePlayer(Player):
+    """A model that takes an image apart: slots with masks, or the objects that it believes to see."""
+
+    def look(self, origin: str, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
+        """What it sees in a random image; the same seed gives the same image and the same start of the slots."""
+        if origin != "data":
+            raise ValueError(f"Unknown start {origin[:50]!r}; there is 'data', or send an image.")
+        return self._look(self._scene(seed), seed, iterations, slots)
+
+    def upload(self, content: bytes, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
+        """What it sees in an image that somebody sent."""
+        return self._look(read_image(content, self.model.image_shape), seed, iterations, slots)
+
+    def _scene(self, seed: int) -> Tensor:
+        channels, height, width = self.model.image_shape
+        if self.dataset is not None:
+            return self._images(1, seed)
+        if channels != 3:
+            raise ValueError("No scenes of this kind are at hand. Use an image of yours.")
+        return ClevrScenes((height, width)).draw(1, torch.Generator().manual_seed(seed))[0]
+
+    def _look(self, images: Tensor, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
+        for name, value, most in (("iterations", iterations, MAX_ITERATIONS), ("slots", slots, MAX_SLOTS)):
+            if value is not None and not 1 <= value <= most:
+                raise ValueError(f"{name} must be from 1 to {most}.")
+        told: dict[str, Any] = {"input": data_uri(png(images[0])), "seed": seed}
+        # Slots begin at random: the same for the same seed, and nobody else's generator is touched.
+        with self.lock, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if hasattr(self.model, "decompose"):
+                return told | self._slots(images, iterations, slots)
+            return told | self._sets(images, iterations, slots)
+
+    @torch.inference_mode()
+    def _slots(self, images: Tensor, iterations: int | None, slots: int | None) -> dict[str, Any]:
+        whole, parts, masks = self.model.decompose(images, slots, iterations)
+        shown = [
+            {"image": data_uri(png(part * mask)), "mask": data_uri(png(mask)), "share": float(mask.mean())}
+            for part, mask in zip(parts[0], masks[0][:, None], strict=True)
+        ]
+        return {"reconstruction": data_uri(png(whole[0])), "slots": shown}
+
+    def _sets(self, images: Tensor, iterations: int | None, slots: int | None) -> dict[str, Any]:
+        from unknot.zoo.set_pictures import describe_object
+
+        with torch.no_grad():  # some models find their set by descending, and need gradients within
+            predicted = self.model.predict_sets(images, slots, iterations)
+        attention = predicted.attention
+        objects = []
+        for place, row in enumerate(predicted.sets[0].detach()):
+            told: dict[str, Any] = {
+                "present": float(row[-1]),
+                "place": [round(float(value), 3) for value in row[:3]],
+                "about": describe_object(row),
+                "attention": None,
+            }
+            if attention is not None:
+                map_ = attention[0, place].detach()
+                told["attention"] = data_uri(png((map_ / map_.max().clamp(min=1e-9))[None]))
+            objects.append(told)
+        return {"objects": sorted(objects, key=lambda told: -told["present"])}
+
+
+def player_of(model: Any) -> Player:
+    """What can be done with a model live."""
+    kind = kind_of(type(model))
+    if kind is None:
+        raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
+    return LatentPlayer(model) if kind == "latents" else ScenePlayer(model)
+
+
 class Players:
     """The models that were used last, loaded when they are first asked for.
 
@@ -148,11 +260,11 @@ class Players:
 
     def __init__(self, capacity: int = 4) -> None:
         self.capacity = capacity
-        self._players: OrderedDict[str, Player] = OrderedDict()
+        self._players: OrderedDict[str, Any] = OrderedDict()
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, ref: Any) -> Player:
+    def get(self, key: str, ref: Any) -> Any:
         """The model of a checkpoint; two who ask at once load it once."""
         with self._lock:
             loading = self._locks.setdefault(key, threading.Lock())
@@ -161,7 +273,7 @@ class Players:
                 if key in self._players:
                     self._players.move_to_end(key)
                     return self._players[key]
-            player = Player(load(ref, local_files_only=True))
+            player = player_of(load(ref, local_files_only=True, max_bytes=MAX_WEIGHTS))
             with self._lock:
                 self._players[key] = player
                 while len(self._players) > self.capacity:

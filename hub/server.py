@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -31,6 +31,9 @@ from unknot.hub import serving
 from unknot.hub.cards import read_card
 from unknot.hub.catalogue import Catalogue, Row, entry
 from unknot.hub.commits import CommitReader
+from unknot.hub.pages import HEADERS as PAGE_HEADERS
+from unknot.hub.pages import PAGE as PAGES
+from unknot.hub.pages import asset
 from unknot.hub.serving import Answer, Content, Names, body_bytes, body_json, chunks, drain, field, refusal
 from unknot.hub.storage import HASH, Damaged, Missing, Stale, Store, Taken, check_file_name
 
@@ -383,11 +386,18 @@ class Hub:
         )
 
     def welcome(self, request: Request) -> Response:
-        """``GET /``: how to use this."""
+        """``GET /``: an index for browsers, and how to use this for everything else."""
+        if "text/html" in request.headers.get("accept", ""):
+            return self.page(request)
         return PlainTextResponse(
             f"A hub for checkpoints. Use it with HF_ENDPOINT={str(request.base_url).rstrip('/')}\n"
             "unknot hub list | show | pull | push, and any huggingface_hub client.\n"
         )
+
+    def page(self, request: Request) -> Response:
+        """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that asks for what it shows as any client does."""
+        headers = {name.decode(): value.decode() for name, value in PAGE_HEADERS}
+        return HTMLResponse((PAGES / "hub.html").read_text(encoding="utf-8"), headers=headers)
 
     def routes(self) -> Iterator[Route]:
         """Paths of the Hub."""
@@ -415,6 +425,9 @@ class Hub:
         yield Route("/{namespace}/{name}.git/info/lfs/objects/batch", self.batch, methods=["POST"])
         yield Route("/lfs/{oid}/{size:int}/{signature}", self.put, methods=["PUT"])
         yield Route("/{namespace}/{name}/resolve/{revision}/{path:path}", self.resolve)
+        yield Route("/-/{name}", lambda request: asset(request.path_params["name"]))  # no user is called "-"
+        yield Route("/{namespace}/{name}", self.page)
+        yield Route("/{namespace}/{name}/{kind}/{revision}", self.page)
 
 
 def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:

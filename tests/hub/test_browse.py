@@ -20,12 +20,23 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.hub import push, refs
-from unknot.hub.browsing import browse_app, export, inline, policy, read_picture
+from unknot.hub import push, refs, serving, training
+from unknot.hub.browsing import Keys, browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
-from unknot.hub.live import Player, Players, read_image
-from unknot.zoo import AdaGVAE, BetaVAE
+from unknot.hub.kinds import describe_model
+from unknot.hub.live import LatentPlayer, Players, player_of, read_image
+from unknot.hub.pages import PAGE, bundle, joined, modules, policy
+from unknot.hub.pictures import read_picture
+from unknot.metrics import Scores
+from unknot.zoo import (
+    AdaGVAE,
+    BetaVAE,
+    DSPNSetPredictor,
+    SlotAutoEncoder,
+    SlotMLPSetPredictor,
+    SlotSetPredictor,
+)
 
 TOKEN = "secret"
 HOSTILE = (
@@ -73,15 +84,11 @@ class Server:
     """The app behind a real socket, and a client without manners of its own."""
 
     def __init__(self, index: Index) -> None:
-        import uvicorn
-
-        self.index = index
-        app = browse_app(index, TOKEN)
-        listening = socket.create_server(("127.0.0.1", 0))
+        self.index, self.keys = index, Keys()
+        listening = serving.listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off")
-        self.server = uvicorn.Server(config)
+        self.server = serving.make_server(browse_app(index, TOKEN, keys=self.keys), log_level="critical")
         self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()
 
@@ -92,7 +99,8 @@ class Server:
     def send(self, path: str, body=None, method: str | None = None, **headers: str):
         """Status, headers and content of an answer."""
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        known = {"cookie": f"unknot-{self.port}={TOKEN}"} if body is None and method is None else {}
+        named = known | {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
         asked = urllib.request.Request(self.url + path, data, named, method=method)
         try:
             with urllib.request.urlopen(asked) as answer:
@@ -125,6 +133,148 @@ def told(content: bytes) -> str:
 
 
 # What is found
+
+
+def test_a_table_of_results_is_a_source(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = tmp_path / "study.csv"
+    path.write_text(
+        "dataset,method,config,seed,model.beta,strength,status,mig,mig_std,dci,note\n"
+        "dsprites,BetaVAE,beta_vae,0,4.0,4,done,0.25,0.01,0.5,<b>\n"
+        "dsprites,BetaVAE,beta_vae,1,4.0,4,done,nan,,1e400,\n"
+    )
+    rows = [entry.row for entry in Index([path]).entries.values()]
+    assert [row.ref for row in rows] == ["study #1", "study #2"]
+    assert (rows[0].model, rows[0].dataset, rows[0].seed) == ("BetaVAE", "dsprites", 0)
+    assert (rows[0].scores, rows[0].scores.std) == ({"mig": 0.25, "dci": 0.5}, {"mig": 0.01})
+    told = {"config": "beta_vae", "beta": 4.0, "strength": 4, "status": "done", "note": "<b>"}
+    assert rows[0].arguments == told
+    assert rows[1].scores == {}
+    pandas = pytest.importorskip("pandas", reason="writes Parquet")
+    pytest.importorskip("pyarrow", reason="reads Parquet")
+    pandas.read_csv(path).to_parquet(tmp_path / "study.parquet")
+    again = [entry.row for entry in Index([tmp_path / "study.parquet"]).entries.values()]
+    assert again[0].scores == rows[0].scores
+    (tmp_path / "broken.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="not a Parquet file that can be read"):
+        Index([tmp_path / "broken.parquet"])
+
+
+def test_a_run_that_trains_is_watched(folder, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    run = folder / "now" / "version_0"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("seed_everything: 3\nmodel:\n  class_path: unknot.zoo.AdaGVAE\n")
+    (run / "metrics.csv").write_text("step,train/loss\n1,2.0\n")
+    index = Index([folder])
+    entry = next(entry for entry in index.entries.values() if "now" in entry.row.ref)
+    assert (entry.row.model, entry.row.seed, entry.is_training, entry.folder) == ("AdaGVAE", 3, True, None)
+    assert index.training(entry) == {"train/loss": [[1, 2.0]]}
+    (run / "metrics.csv").write_text("step,train/loss\n1,2.0\n2,1.0\n")
+    assert index.training(entry) == {"train/loss": [[1, 2.0], [2, 1.0]]}
+    os.utime(run / "metrics.csv", (1, 1))
+    assert not entry.is_training
+
+
+def test_a_huge_record_is_read_within_bounds(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.csv"
+    monkeypatch.setattr(training, "PARSED", 1 << 12)
+    lines = (f"{step},{step / 2},{'x' * 50}" for step in range(5000))
+    path.write_text("\n".join(["step,train/loss,text", *lines, "9" * 100_000]))
+    parsed = []
+    monkeypatch.setattr(training, "_number", lambda text, original=training._number: parsed.append(1) or original(text))
+    found = training.curves(path)
+    assert len(parsed) < 1000
+    assert found["train/loss"][1][1] == found["train/loss"][1][0] / 2
+    assert "text" not in found
+
+
+def test_tags_names_and_putting_aside(served, folder):
+    entry = served.id_of("saved")
+    status, _, content = served.post(f"api/checkpoints/{entry}/tag", {"tags": ["good", "for the talk"]})
+    assert (status, json.loads(content)["tags"]) == (200, ["for the talk", "good"])
+    assert served.post(f"api/checkpoints/{entry}/tag", {"tags": ["<b>"]})[0] == 422
+    for name in ("../x", "a/b", "", ".hidden", "run"):
+        assert served.post(f"api/checkpoints/{entry}/rename", {"name": name})[0] == 422, name
+    renamed = json.loads(served.post(f"api/checkpoints/{entry}/rename", {"name": "better"})[2])
+    assert (folder / "better" / "model.safetensors").is_file()
+    assert renamed["tags"] == ["for the talk", "good"]
+    status, _, content = served.post(f"api/checkpoints/{renamed['id']}/remove")
+    moved = Path(json.loads(content)["moved"])
+    assert (status, (moved / "model.safetensors").is_file()) == (200, True)
+    assert not (folder / "better").exists()
+    assert {Path(found.row.ref).name for found in find_models(folder)} == {"version_0"}
+    assert served.post(f"api/checkpoints/{renamed['id']}/remove")[0] == 404
+
+
+def test_what_is_not_in_our_folders_cannot_be_changed(tmp_path, model, monkeypatch):
+    save(tmp_path / "shipped" / "mine", model)
+    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    server = Server(Index())
+    try:
+        for action, body in (("tag", {"tags": []}), ("rename", {"name": "x"}), ("remove", {})):
+            status, _, content = server.post(f"api/checkpoints/{server.id_of('mine')}/{action}", body)
+            assert (status, "Only checkpoints in folders" in told(content)) == (422, True)
+    finally:
+        server.stop()
+
+
+def test_scores_are_measured_while_one_looks_on(folder, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = AdaGVAE(latent_dim=2)
+    model.trained_on = "dsprites"
+    model.save_pretrained(folder / "unscored")
+    seen = []
+    small = lambda model, dataset, metrics: seen.append(metrics) or Scores({metrics[0]: 0.5}, protocol={"seed": 0})  # noqa: E731
+    monkeypatch.setattr("unknot.metrics.evaluate", small)
+    server = Server(Index([folder]))
+    try:
+        key = server.id_of("unscored")
+        assert server.post(f"api/checkpoints/{key}/evaluate")[0] == 200
+        for _ in range(600):
+            now = server.get(f"api/checkpoints/{key}/progress")
+            if now["job"]["state"] in ("done", "failed"):
+                break
+            time.sleep(0.05)
+        assert (now["job"]["state"], now["job"]["done"]) == ("done", 4), now
+        assert now["scores"] == dict.fromkeys(["mig", "dci", "sap", "modularity"], 0.5)
+        assert Scores.read(folder / "unscored" / "scores.json") == now["scores"]
+        bars = server.id_of("saved")
+        server.post(f"api/checkpoints/{bars}/evaluate")
+        for _ in range(600):
+            now = server.get(f"api/checkpoints/{bars}/progress")["job"]
+            if now["state"] == "failed":
+                break
+            time.sleep(0.05)
+        assert "data set of this model (bars) is not at hand" in now["error"]
+    finally:
+        server.stop()
+
+
+def test_cards_without_pictures_get_one(served):
+    entry = served.index.get(served.id_of("saved"))
+    (entry.folder / "pictures" / "traversals.png").unlink()
+    served.index.learn()
+    [row] = [row for row in served.get("api/checkpoints")["checkpoints"] if row["id"] == entry.id]
+    status, headers, content = served.send(row["thumbnail"])
+    assert (status, headers["content-type"]) == (200, "image/png")
+    assert Image.open(io.BytesIO(content)).size == (7 * 32, 3 * 32)
+
+
+def test_scripts_fit_into_one(served):
+    """A page in one file holds all modules; for that no two of them may use the same name."""
+    names = [
+        name
+        for module in modules()
+        for name in re.findall(
+            r"^(?:export )?(?:async )?(?:function|const|let|class) (\w+)", (PAGE / module).read_text(), re.M
+        )
+    ]
+    assert sorted(names) == sorted(set(names))
+    assert not re.search(r"^(import|export) ", joined(), re.M)
+    for module in modules():
+        assert served.send(f"page/{module}")[1]["content-type"].startswith("text/javascript")
 
 
 def test_folders_are_searched(folder):
@@ -164,12 +314,13 @@ def test_list(served):
     served.index.learn()
     listed = served.get("api/checkpoints")
     assert (listed["remote"], listed["ready"]) == ("offline", True)
-    assert {(row["family"], row["latents"]) for row in listed["checkpoints"]} == {("vae", True)}
+    assert {(row["family"], row["kind"]) for row in listed["checkpoints"]} == {("vae", "latents")}
 
 
 def test_detail(served):
     told = served.get(f"api/checkpoints/{served.id_of('version_0')}")
-    assert told["training"] == {"train/loss": [[49, 10.5], [99, 9.5]], "val/loss": [[99, 9.75]]}
+    curves = served.get(f"api/checkpoints/{told['id']}/curves")["curves"]
+    assert curves == {"train/loss": [[49, 10.5], [99, 9.5]], "val/loss": [[99, 9.75]]}
     assert told["arguments"]["beta"] == 8.0
     assert told["files"].keys() == {"config.json", "model.safetensors"}
     assert repr(str(served.index.folders[0] / "run" / "version_0" / "model")) in told["load"]
@@ -180,7 +331,7 @@ def test_a_long_training_is_thinned(served):
     lines = [f"{step},{step / 2}" for step in range(5000)]
     path = served.index.get(served.id_of("version_0")).run / "metrics.csv"
     path.write_text("\n".join(["step,train/loss", *lines]))
-    columns = served.get(f"api/checkpoints/{served.id_of('version_0')}")["training"]
+    columns = served.get(f"api/checkpoints/{served.id_of('version_0')}/curves")["curves"]
     assert columns["train/loss"][:2] == [[0, 0], [10, 5]]
     assert len(columns["train/loss"]) == 500
 
@@ -188,7 +339,7 @@ def test_a_long_training_is_thinned(served):
 @pytest.mark.parametrize("content", ["", "step", "\0,\0\n1", 'step,"x\n1,2', "x" * 1000, "step,a\n" + "9" * 400 + ",1"])
 def test_a_broken_training_is_no_error(served, content):
     (served.index.get(served.id_of("version_0")).run / "metrics.csv").write_text(content)
-    assert isinstance(served.get(f"api/checkpoints/{served.id_of('version_0')}")["training"], dict)
+    assert isinstance(served.get(f"api/checkpoints/{served.id_of('version_0')}/curves")["curves"], dict)
 
 
 def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
@@ -253,7 +404,7 @@ def test_start_and_strips(served, make):
     assert [first["kl"][code] for code in first["order"]] == sorted(first["kl"], reverse=True)
     strips = json.loads(served.post(f"{path}/strips", {"codes": [0, 0, 0]})[2])["strips"]
     assert len(strips) == 3
-    strip = np.array(Image.open(io.BytesIO(base64.b64decode(strips[1].partition(",")[2]))), dtype=float)
+    strip = np.array(Image.open(io.BytesIO(base64.b64decode(strips["1"].partition(",")[2]))), dtype=float)
     assert strip.shape == (32, 11 * 33 - 1)
     expected = make().decode(torch.tensor([[0.0, -2.0, 0.0]]))[0, 0].detach().numpy() * 255
     assert np.abs(strip[:, :32] - expected).max() <= 0.51
@@ -265,7 +416,7 @@ def test_what_carries_nothing_is_told():
     with torch.no_grad():
         for parameter in model.encoder.parameters():
             parameter.zero_()
-    started = Player(model.eval()).start("prior", 0)
+    started = LatentPlayer(model.eval()).start("prior", 0)
     assert started["inactive"] == [0, 1, 2]
 
 
@@ -278,7 +429,7 @@ def test_matrix_finds_the_code_of_a_factor(monkeypatch):
     monkeypatch.setattr(
         model, "represent", lambda images: torch.cat([centre(images, (1, 2)), centre(images, (1, 3))], 1)
     )
-    matrix = Player(model.eval()).matrix("information")
+    matrix = LatentPlayer(model.eval()).matrix("information")
     assert matrix["factors"] == ["shape", "scale", "orientation", "pos_x", "pos_y"]
     values = np.array(matrix["values"])  # [F, D]
     assert values.argmax(0).tolist() == [3, 4]
@@ -321,7 +472,7 @@ def bomb() -> bytes:
         (lambda: picture()[:60], 422, "not a whole PNG or JPEG"),
         (lambda: b"<svg onload='alert(1)'/>", 422, "not a whole PNG or JPEG"),
         (bomb, 422, "more than 40 million pixels"),
-        (lambda: bytes((10 << 20) + 1), 413, "larger than 10 MB"),
+        (lambda: bytes((10 << 20) + 1), 413, "longer than 10,485,760 bytes"),
     ],
     ids=["empty", "gif", "cut", "svg", "bomb", "large"],
 )
@@ -361,13 +512,36 @@ def test_a_broken_model_is_told(served):
     assert served.post("api/checkpoints/none/decode")[0] == 404
 
 
-def test_models_without_codes_say_so(tmp_path):
-    from unknot.hub.live import describe_model
-    from unknot.zoo import SlotSetPredictor
+def test_every_kind_of_model_has_its_own_page():
+    kinds = {name: describe_model(name).get("kind") for name in ("BetaVAE", "SlotSetPredictor", "SlotAutoEncoder", "x")}
+    assert kinds == {"BetaVAE": "latents", "SlotSetPredictor": "sets", "SlotAutoEncoder": "slots", "x": None}
+    with pytest.raises(ValueError, match="Linear has nothing to move here"):
+        player_of(torch.nn.Linear(1, 1))
 
-    assert describe_model("SlotSetPredictor") == {"family": "set-prediction", "latents": False}
-    with pytest.raises(ValueError, match="SlotSetPredictor has no latent codes"):
-        Player(SlotSetPredictor.__new__(SlotSetPredictor))
+
+@pytest.mark.parametrize("cls", [SlotAutoEncoder, SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor])
+def test_scenes_are_taken_apart(cls):
+    more = {"num_iterations": 2} if cls is not SlotMLPSetPredictor else {}
+    model = cls(image_shape=(3, 32, 32), num_slots=4, **more).eval()
+    player, state = player_of(model), torch.get_rng_state()
+    seen = player.look("data", 3, None, None)
+    assert player.look("data", 3, None, None) == seen  # the same seed, the same start of the slots
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(seen.get("slots") or seen["objects"]) == 4
+    if cls in (SlotAutoEncoder, SlotSetPredictor):
+        more = player.upload(picture("white"), 3, 5, 6)
+        assert len(more.get("slots") or more["objects"]) == 6
+    with pytest.raises(ValueError, match="iterations must be from 1 to 20"):
+        player.look("data", 3, 10**9, None)
+
+
+def test_many_codes_and_large_images_stay_within_bounds():
+    model = BetaVAE(image_shape=(1, 32, 32), latent_dim=3000).eval()
+    started = LatentPlayer(model).start("prior", 0)
+    assert len(started["strips"]) == len(started["order"]) == 64
+    model.image_shape = (3, 4096, 4096)
+    with pytest.raises(ValueError, match="too large for this page"):
+        player_of(model)
 
 
 def test_few_models_stay_loaded(tmp_path, make):
@@ -399,6 +573,20 @@ def test_many_who_ask_at_once(served):
 
 
 # Whom it refuses
+
+
+def test_another_user_of_the_machine_sees_nothing(served):
+    for path in ("", "api/checkpoints", f"api/checkpoints/{served.id_of('saved')}"):
+        status, headers, content = served.send(path, cookie="unknot-1=x")
+        assert status == 403
+        assert TOKEN.encode() not in content
+        assert "set-cookie" not in headers
+    key = served.keys.current
+    status, headers, content = served.send(f"?key={key}", cookie="")
+    assert (status, TOKEN.encode() in content) == (200, True)
+    assert "HttpOnly; SameSite=Strict" in headers["set-cookie"]
+    assert served.send(f"?key={key}", cookie="")[0] == 403  # it opens once
+    assert served.send("api/checkpoints", cookie=headers["set-cookie"].partition(";")[0])[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -521,14 +709,14 @@ def test_export(folder, tmp_path, monkeypatch):
 
 
 def test_data_cannot_leave_its_element():
-    html = inline({"checkpoints": [], "x": "</script><script>alert(1)</script>\u2028<!--"})
+    html = bundle({"checkpoints": [], "x": "</script><script>alert(1)</script>\u2028<!--"})
     assert html.count("</script>") == 2
     assert "\u2028" not in html
     assert "<!--" not in html
 
 
 def test_the_policy_of_an_export_names_what_is_in_it():
-    html = inline({})
+    html = bundle({})
     allowed = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)[1]
     assert "'self'" not in allowed
     assert "'unsafe" not in allowed
@@ -538,7 +726,7 @@ def test_the_policy_of_an_export_names_what_is_in_it():
 def test_a_failed_export_leaves_the_old_file(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "page.html").write_text("old")
-    monkeypatch.setattr("unknot.hub.browsing.inline", lambda data: 1 / 0)
+    monkeypatch.setattr("unknot.hub.browsing.bundle", lambda data: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(tmp_path / "page.html", [folder])
     assert (tmp_path / "page.html").read_text() == "old"
@@ -562,21 +750,26 @@ def test_the_command_answers_before_the_hub_does(folder):
     try:
         line = process.stdout.readline()
         assert re.match(r"\d+ checkpoints on this machine at http://127.0.0.1:\d+/", line)
-        url = re.search(r"http://\S+", line)[0]
-        with urllib.request.urlopen(f"{url}api/checkpoints") as answer:
+        opening = re.search(r"http://\S+", line)[0]
+        url = opening.partition("?")[0]
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(url)
+        with browser.open(opening) as answer:
+            token = re.search(r'name="token" content="([^"]+)"', answer.read().decode())[1]
+        assert len(token) > 20
+        assert "For another browser: http://" in process.stdout.readline()
+        with browser.open(f"{url}api/checkpoints") as answer:
             listed = json.load(answer)
         assert listed["remote"] == "asking"
         assert sum(row["sources"] == ["folder"] for row in listed["checkpoints"]) == 2
         for _ in range(600):
-            with urllib.request.urlopen(f"{url}api/checkpoints") as answer:
+            with browser.open(f"{url}api/checkpoints") as answer:
                 listed = json.load(answer)
             if listed["remote"] != "asking":
                 break
             time.sleep(0.1)
         assert listed["remote"] == "offline"
-        with urllib.request.urlopen(url) as answer:
-            token = re.search(r'name="token" content="([^"]+)"', answer.read().decode())[1]
-        assert len(token) > 20
     finally:
         process.kill()
         process.wait()

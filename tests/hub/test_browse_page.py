@@ -2,18 +2,17 @@
 
 import contextlib
 import os
+import random
 import shutil
-import socket
 import threading
 import urllib.parse
 from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
 from PIL import Image
 
-from unknot.hub import push, refs
+from unknot.hub import browsing, push, refs, serving
 from unknot.hub.browsing import browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index
@@ -100,15 +99,23 @@ def index(folder, tmp_path_factory):
     return index
 
 
+class Address(str):
+    """Where the page is, and the key that opens it."""
+
+    def __new__(cls, url, keys):
+        made = super().__new__(cls, url)
+        made.keys = keys
+        return made
+
+
 @contextlib.contextmanager
 def served(index):
     """Address of the page, served for real."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(browse_app(index, "secret"), log_level="critical", access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
+    listening, keys = serving.listen("127.0.0.1", 0), browsing.Keys()
+    server = serving.make_server(browse_app(index, "secret", keys=keys), log_level="critical")
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    yield Address(f"http://127.0.0.1:{listening.getsockname()[1]}/", keys)
     server.should_exit = True
     thread.join()
 
@@ -127,7 +134,8 @@ class Page:
 
     def open(self, state: str = "") -> None:
         self.browser.get("about:blank")
-        self.browser.get(f"{self.url}{state}")
+        keys = getattr(self.url, "keys", None)
+        self.browser.get(f"{self.url}?key={keys.current}{state}" if keys else f"{self.url}{state}")
         self.wait(lambda: self.browser.execute_script("return document.body.dataset.rendered"))
 
     def wait(self, condition):
@@ -254,10 +262,10 @@ def test_compare(page):
     page.wait(lambda: "Tick “Compare”" in page.text("#compare"))
 
 
-def test_no_more_than_four_are_compared(page, index):
+def test_no_more_than_eight_are_compared(page, index):
     ids = [entry.id for entry in index.entries.values()]
-    page.open("#compare=" + ",".join([*ids, "more"]))
-    assert page.wait(lambda: page.text("#tray span") == "4 chosen")
+    page.open("#compare=" + ",".join([*ids, "a", "b", "c", "d", "e"]))
+    assert page.wait(lambda: page.text("#tray span") == "8 chosen")
 
 
 def test_scatter(page):
@@ -485,3 +493,209 @@ def test_nothing_here_says_what_to_do(browser, tmp_path, monkeypatch):
     page.open()
     assert "unknot browse runs" in page.text("#empty")
     assert page.text("#status").startswith("0 checkpoints")
+
+
+# Many checkpoints
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory, make):
+    """A table of 2,000 rows, a checkpoint with strange scores, and a run that trains."""
+    folder = tmp_path_factory.mktemp("population")
+    draw = random.Random(0)
+    lines = ["dataset,method,seed,model.beta,mig,dci,sap"]
+    for place in range(2000):
+        beta = [1, 2, 4, 8][place % 4]
+        mig = beta / 10 + draw.gauss(0, 0.01)
+        lines.append(
+            f"dsprites,{'BetaVAE' if place % 8 < 4 else 'FactorVAE'},{place // 8},{beta}.0,{mig},{2 * mig},{1 - mig}"
+        )
+    (folder / "study.csv").write_text("\n".join(lines))
+    save(folder / "runs" / "strange", make(), {"toString": 0.5, "constructor": 0.25, "__proto__": 0.75})
+    run = folder / "runs" / "now" / "version_0"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("seed_everything: 3\nmodel:\n  class_path: unknot.zoo.AdaGVAE\n")
+    (run / "metrics.csv").write_text("step,train/loss\n1,20.0\n2,10.0\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        patch.setattr(refs, "SHIPPED", folder / "none")
+        index = Index([folder / "study.csv", folder / "runs"])
+        index.refresh()
+        index.learn()
+    with served(index) as address:
+        yield folder, address
+
+
+@pytest.fixture
+def crowd(browser, population):
+    page = Page(browser, population[1])
+    page.problems()
+    page.open()
+    yield page
+    assert page.problems() == []
+
+
+def test_a_table_of_thousands(crowd):
+    crowd.open("#view=table&source=table&columns=mig")
+    crowd.wait(lambda: "2000 rows" in crowd.text("#rows"))
+    assert 10 < len(crowd.all(".rows tbody tr[data-id]")) < 200  # what can be seen, not all of them
+    crowd.click("[data-sort=mig]")
+    crowd.wait(lambda: "MIG ↓" in crowd.texts(".rows th"))
+    values = [float(text) for text in crowd.texts(".rows tbody td.number")]
+    assert values == sorted(values, reverse=True)
+    crowd.browser.execute_script("document.querySelector('.window').scrollTop = 1e9")
+    crowd.wait(lambda: crowd.all(".rows tbody tr[aria-rowindex='2001']"))
+    crowd.click("summary", text="Columns")
+    crowd.click("[data-column=sap]")
+    crowd.wait(lambda: "SAP" in crowd.texts(".rows th"))
+
+
+def test_settings_with_their_spread_over_seeds(crowd):
+    crowd.open("#view=table&source=table")
+    crowd.click("[name=grouped]")
+    crowd.wait(lambda: "8 settings of 2000 checkpoints" in crowd.text("#rows"))
+    [line] = [text for text in crowd.texts(".rows tbody tr[data-id]") if text.startswith("FactorVAE, beta 8")]
+    assert "(250 seeds)" in line
+    assert " ± 0.0" in line
+    crowd.click("button", text="Scatter")
+    crowd.wait(lambda: len(crowd.all(".chart .point")) == 8)
+    assert len(crowd.all(".chart .bar")) == 16
+    assert any(text.startswith("BetaVAE, beta") for text in crowd.texts(".chart .name"))
+    assert "Rank correlation" in crowd.text("#correlation")
+
+
+def test_correlations_are_those_of_scipy(crowd):
+    stats = pytest.importorskip("scipy.stats")
+    draw = random.Random(1)
+    xs = [draw.randrange(8) for _ in range(50)]  # with ties
+    ys = [x + draw.gauss(0, 3) for x in xs]
+    script = """const [xs, ys, done] = arguments;
+        import("/page/charts.js").then((m) => done([m.spearman(xs, ys), m.pearson(xs, ys)]));"""
+    found = crowd.browser.execute_async_script(script, xs, ys)
+    assert found == pytest.approx([stats.spearmanr(xs, ys)[0], stats.pearsonr(xs, ys)[0]])
+
+
+def test_names_of_scores_that_javascript_has_too(crowd):
+    crowd.open("#view=compare&sort=toString")
+    crowd.open("#sort=toString&min=toString:0.1")
+    crowd.wait(lambda: len(crowd.all(".card")) == 1)
+    assert crowd.texts(".scores dd")[0] == "0.500"
+    crowd.open("#sort=valueOf")
+    crowd.wait(lambda: crowd.all(".card"))
+    crowd.click("button", text="Table")
+    crowd.wait(lambda: crowd.all(".rows tbody tr[data-id]"))
+    ids = crowd.browser.execute_script(
+        "return [...document.querySelectorAll('.rows tbody tr[data-id]')].slice(0, 2).map((row) => row.dataset.id)"
+    )
+    crowd.open(f"#view=compare&compare={','.join(ids)}")
+    crowd.one(".compare tbody tr")
+
+
+def test_a_curve_grows_while_a_run_trains(crowd, population):
+    crowd.open("#view=curves&q=now")
+    crowd.wait(lambda: crowd.one("#curves").get_attribute("data-points") == "2")
+    assert "1 training now" in crowd.text("#curves")
+    with (population[0] / "runs" / "now" / "version_0" / "metrics.csv").open("a") as file:
+        file.write("3,5.0\n4,2.5\n")
+    crowd.wait(lambda: crowd.one("#curves").get_attribute("data-points") == "4")
+    crowd.click("[name=log]")
+    crowd.wait(lambda: "log=1" in crowd.browser.current_url)
+    crowd.one(".curve")
+
+
+MARKDOWN = """const [text, done] = arguments;
+    import("/page/markdown.js").then((m) => {
+        const start = performance.now();
+        const nodes = m.markdown(text, []);
+        done([nodes.map((node) => node.outerHTML).join(""), nodes.length]);
+    });"""
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("# A *b*", "<h4>A <em>b</em></h4>"),
+        ("a\nb\n\nc", "<p>a b</p><p>c</p>"),
+        ("- x\n- `y`", "<ul><li>x</li><li><code>y</code></li></ul>"),
+        ("1. x", "<ol><li>x</li></ol>"),
+        ("---", "<hr>"),
+        ("<b>x</b>", "<p>&lt;b&gt;x&lt;/b&gt;</p>"),
+        ("[x](javascript:y)", "<p>x</p>"),
+        ("```\n# not\n```\nafter", "<pre><code># not</code></pre><p>after</p>"),
+        ("", '<p class="facts">No card.</p>'),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_markdown(crowd, text, html):
+    assert crowd.browser.execute_async_script(MARKDOWN, text)[0] == html
+
+
+@pytest.mark.parametrize("mark", ["|", "\n", "*", "`", "[", "- x\n", "# \n", "|a|b|\n", "![", "**a", "1. \n"])
+def test_long_cards_do_not_hold_up_the_page(crowd, mark):
+    """A hundred thousand of anything ends, and makes no more of it than a page can hold."""
+    crowd.browser.set_script_timeout(20)
+    html, count = crowd.browser.execute_async_script(MARKDOWN, mark * (100_000 // len(mark)))
+    assert count <= 2001
+    assert len(html) < 3_000_000
+
+
+# The hub's own pages
+
+
+class HubPage(Page):
+    def open(self, state: str = "") -> None:
+        self.browser.get(f"{self.url}{state}")
+        self.wait(lambda: self.browser.execute_script("return document.body.dataset.ready"))
+
+
+@pytest.fixture
+def hub_page(browser, here, model):
+    push(model, "me/shown", {"mig": 0.25}, private=False, protocol={"num_train": 77}, say=lambda text: None)
+    push(model, "me/hidden", private=True, say=lambda text: None)
+    page = HubPage(browser, here.url)
+    page.problems()
+    yield page
+    assert page.problems() == []
+
+
+def test_the_index_of_a_hub(hub_page, here):
+    hub_page.open("/")
+    assert "me/shown" in hub_page.text("#main")
+    assert "me/hidden" not in hub_page.text("#main")
+    hub_page.one("[name=search]").send_keys("shown")
+    hub_page.wait(lambda: hub_page.texts("#main td a") == ["me/shown"])
+    hub_page.click("#main td a")
+    hub_page.wait(lambda: "model = load(" in hub_page.text("#main"))
+
+
+def test_the_page_of_a_repository(hub_page, here, model):
+    url = push(model, "me/shown", {"mig": 0.5}, say=lambda text: None)
+    hub_page.browser.get(url)  # what a push gives opens in a browser
+    hub_page.wait(lambda: hub_page.browser.execute_script("return document.body.dataset.ready"))
+    commit = url.rpartition("/")[2]
+    assert f'load("me/shown@{commit}")' in hub_page.text(".snippet")
+    text = hub_page.text("#main")
+    for part in ("MIG", "0.500", "model.safetensors", "README.md", commit[:7], "method:betavae"):
+        assert part in text
+    assert len(hub_page.all(".markdown img")) == 1
+    assert hub_page.browser.execute_script("return document.querySelector('.markdown img').naturalWidth") > 0
+
+
+def test_a_private_repository_needs_a_token(hub_page, here):
+    hub_page.open("/me/hidden")
+    assert "does not exist, or is private" in hub_page.text("#main")
+    hub_page.problems()  # the browser's own note of the refusal
+    hub_page.click("#login")
+    hub_page.one("#notice [type=password]").send_keys(here.token)
+    hub_page.click("#notice button")
+    hub_page.wait(lambda: "model.safetensors" in hub_page.text("#main"))
+    hub_page.browser.execute_script("sessionStorage.clear()")
+
+
+def test_other_clients_get_no_page(here):
+    from huggingface_hub.utils import get_session
+
+    assert get_session().get(here.url).headers["content-type"].startswith("text/plain")
+    answer = get_session().get(f"{here.url}/me/none", headers={"accept": "text/html"})
+    assert "default-src 'none'" in answer.headers["content-security-policy"]

@@ -1,0 +1,185 @@
+"""`unknot hub serve` against Python's own static server: one large file up and down, many small ones, a long list.
+
+Both sides are asked in turn within one run. Times are those of the clock and of the server's processor, which a busy
+machine changes less. The large upload and the snapshot are made by the unmodified client with its defaults.
+
+    python benchmarks/hub_files.py --megabytes 200 --files 1000 --repos 10000
+"""
+
+import argparse
+import http.client
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+from huggingface_hub import HfApi, snapshot_download
+
+from unknot.hub.storage import Store
+
+SERVE = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
+STATIC = """
+import functools, http.server, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    log_message = lambda *_: None
+    def do_PUT(self):
+        with open(sys.argv[1] + "/put", "wb") as file:
+            left = int(self.headers["content-length"])
+            while left:
+                left -= file.write(self.rfile.read(min(left, 1 << 16)))
+        self.send_response(200); self.send_header("content-length", "0"); self.end_headers()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=sys.argv[1]))
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+
+
+Times = list[tuple[float, float]]
+"""Clock and processor, of each repetition."""
+
+
+class Server:
+    """A process, its port, and the processor time that it has used."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", *words], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(re.findall(r"\d+", self.process.stdout.readline())[-1])
+
+    def seconds(self) -> float:
+        """Processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def get(port: int, path: str) -> int:
+    """Length of an answer, over a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request("GET", path)
+    answer, size = connection.getresponse(), 0
+    assert answer.status == 200, answer.read()[:200]
+    while chunk := answer.read(1 << 20):
+        size += len(chunk)
+    connection.close()
+    return size
+
+
+def timed(server: Server, action: Callable[[], object]) -> tuple[float, float]:
+    """Clock and the server's processor time of an action."""
+    clock, used = time.perf_counter(), server.seconds()
+    action()
+    return time.perf_counter() - clock, server.seconds() - used
+
+
+def both(title: str, unit: str, amount: float, ours: Times, plain: Times) -> None:
+    """Print medians and their ratios."""
+    found = [[statistics.median(part) for part in zip(*side, strict=True)] for side in (ours, plain)]
+    rates = " ".join(f"{amount / side[0]:8.1f}" for side in found)
+    clock, used = (found[0][place] / max(found[1][place], 1e-3) for place in (0, 1))
+    print(f"{title:<34} {rates} {unit}/s   {clock:5.2f} times the clock, {used:5.2f} times the processor", flush=True)
+
+
+def main() -> None:
+    """Run and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--repos", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        measure(Path(scratch), options)
+
+
+def measure(scratch: Path, options: argparse.Namespace) -> None:
+    """All of it."""
+    store, static = scratch / "store", scratch / "static"
+    fill(store, options.repos)
+    (static / "small").mkdir(parents=True)
+    (static / "big").write_bytes(os.urandom(options.megabytes << 20))
+    for place in range(options.files):
+        (static / "small" / f"{place}.txt").write_text(f"file {place}\n" * 50)
+    hub, plain = Server(SERVE, "hub", "serve", str(store), "--port", "0"), Server(STATIC, str(static))
+    try:
+        api = HfApi(endpoint=f"http://127.0.0.1:{hub.port}", token=(store / "tokens.txt").read_text().split()[1])
+        print(f"{'':<34} {'hub':>8} {'static':>8}")
+        api.create_repo("bench/files")
+
+        def upload() -> None:
+            path = f"big{len(sides[0])}"
+            api.upload_file(repo_id="bench/files", path_or_fileobj=static / "big", path_in_repo=path)
+
+        def put() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", plain.port, timeout=600)
+            with (static / "big").open("rb") as file:
+                connection.request("PUT", "/put", file, {"content-length": str(options.megabytes << 20)})
+            connection.getresponse().read()
+
+        sides: list[Times] = [[], []]
+        for _ in range(options.repeats):
+            sides[0].append(timed(hub, upload))
+            sides[1].append(timed(plain, put))
+        both(f"upload {options.megabytes} MB, client's defaults", "MB", options.megabytes, *sides)
+
+        sides = [[], []]
+        for _ in range(2 * options.repeats):
+            sides[0].append(timed(hub, lambda: get(hub.port, "/bench/files/resolve/main/big0")))
+            sides[1].append(timed(plain, lambda: get(plain.port, "/big")))
+        both(f"download {options.megabytes} MB", "MB", options.megabytes, *sides)
+
+        api.create_repo("bench/small")
+        api.upload_folder(repo_id="bench/small", folder_path=static / "small")
+
+        def read_all(port: int, folder: str) -> None:
+            for place in range(options.files):
+                get(port, f"{folder}/{place}.txt")
+
+        sides = [[], []]
+        for _ in range(options.repeats):
+            sides[0].append(timed(hub, lambda: read_all(hub.port, "/bench/small/resolve/main")))
+            sides[1].append(timed(plain, lambda: read_all(plain.port, "/small")))
+        both(f"{options.files} small files, new connections", "files", options.files, *sides)
+
+        clock, _ = timed(hub, lambda: snapshot(api, scratch))
+        print(f"snapshot_download of {options.files} files: {clock:.1f} s")
+        for title in ("first", "second", "third"):
+            clock, used = timed(hub, lambda: get(hub.port, "/api/models?limit=1000&full=true"))
+            print(f"{title} page of 1,000 of {options.repos} repositories: {clock:.2f} s, {used:.2f} of the processor")
+        clock, used = timed(hub, lambda: get(hub.port, "/api/models?limit=1"))
+        print(f"one of {options.repos} repositories: {clock:.3f} s, {used:.3f} of the processor")
+    finally:
+        for server in (hub, plain):
+            server.process.kill()
+            server.process.wait()
+
+
+def fill(folder: Path, count: int) -> None:
+    """Repositories with a card, by the storage itself; without waiting for the disk each time."""
+    sync, os.fsync = os.fsync, lambda file: None
+    store = Store(folder)
+    for place in range(count):
+        name = f"bench/r{place}"
+        store.create(name, False, "bench")
+        card = (
+            f"---\ntags: [unknot, t{place % 7}]\nlibrary_name: unknot\nunknot: {{model: BetaVAE, seed: {place}}}\n---\n"
+        )
+        store.commit(name, "main", {"README.md": store.keep(card.encode())}, [], None, "x", "bench")
+    store.close()
+    os.fsync = sync
+
+
+def snapshot(api: HfApi, scratch: Path) -> None:
+    """Fetch a repository by the unmodified client."""
+    snapshot_download("bench/small", endpoint=api.endpoint, token=api.token, cache_dir=scratch / "cache")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Scores that are measured while one looks on: one checkpoint after the other, in a thread of its own."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from unknot.hub.cards import plain
+from unknot.metrics.scores import Scores
+
+METRICS = ("mig", "dci", "sap", "modularity")
+MAX_WAITING = 50
+
+
+@dataclass(frozen=True)
+class Job:
+    """How far it is: ``done`` of ``total`` metrics, and which one is measured now."""
+
+    state: str
+    done: int = 0
+    total: int = 0
+    now: str = ""
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+class Jobs:
+    """Evaluations by the id of their checkpoint."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
+
+    def get(self, key: str) -> Job | None:
+        """The last job of a checkpoint."""
+        return self._jobs.get(key)
+
+    def start(
+        self, key: str, load: Callable[[], Any], keep: Callable[[Scores], None], metrics: Sequence[str] = METRICS
+    ) -> Job:
+        """Measure, unless this is under way; each score is kept as soon as it is known.
+
+        Args:
+            key: id of the checkpoint.
+            load: gives the model.
+            keep: takes the scores.
+            metrics: which to measure.
+        """
+        with self._lock:
+            known = self._jobs.get(key)
+            if known and known.state in ("waiting", "running"):
+                return known
+            if sum(job.state == "waiting" for job in self._jobs.values()) >= MAX_WAITING:
+                raise ValueError("Many evaluations are waiting already; come back later.")
+            self._jobs[key] = job = Job("waiting", total=len(metrics))
+        self._pool.submit(self._run, key, job, load, keep, metrics)
+        return job
+
+    def _run(
+        self, key: str, job: Job, load: Callable[[], Any], keep: Callable[[Scores], None], metrics: Sequence[str]
+    ) -> None:
+        from unknot.hub.kinds import data_of
+        from unknot.metrics import evaluate
+
+        try:
+            model = load()
+            dataset = data_of(model.trained_on, model.image_shape)
+            if dataset is None:
+                raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
+            for place, metric in enumerate(metrics):
+                self._jobs[key] = replace(job, state="running", done=place, now=metric)
+                keep(evaluate(model, dataset, [metric]))
+            self._jobs[key] = replace(job, state="done", done=len(metrics))
+        except Exception as error:  # told on the page
+            self._jobs[key] = replace(self._jobs[key], state="failed", error=plain(error, 500) or type(error).__name__)

@@ -1,0 +1,127 @@
+import { chart, colourOf, legend, marker } from "./charts.js";
+import { byId, choice, el, note, svg, tick } from "./dom.js";
+import { address, embedded, get } from "./server.js";
+import { nameOf, page, store, update } from "./state.js";
+
+/* Training curves of several runs over one another; while a run trains they grow. */
+
+const RUNS = 8;
+const EVERY = 2000;
+const known = new Map();
+let timer = null;
+
+async function curvesOf(id, isFresh) {
+  if (!isFresh && known.has(id)) return known.get(id);
+  const told = embedded
+    ? { curves: embedded.details[id]?.curves ?? {}, training: false }
+    : await get(address(id, "curves"));
+  known.set(id, told);
+  return told;
+}
+
+function smoothed(values, share) {
+  if (!share) return values;
+  let [sum, weight] = [0, 0];
+  return values.map(([step, value]) => {
+    sum = share * sum + (1 - share) * value;
+    weight = share * weight + (1 - share);
+    return [step, sum / weight];
+  });
+}
+
+const termOf = (name) => name.split("/").pop();
+const stageOf = (name) => (name.includes("/") ? name.split("/")[0] : "");
+
+/* Lines of one term: the colour is the run's, or the stage's if there is one run; further stages are dashed. */
+function linesOf(runs, term) {
+  return runs.flatMap(({ name, curves }, place) =>
+    Object.entries(curves)
+      .filter(([column]) => termOf(column) === term)
+      .map(([column, values], stage) => ({
+        place: runs.length === 1 ? stage : place,
+        isDashed: runs.length > 1 && stage > 0,
+        name: runs.length === 1 ? column : [name, stageOf(column)].filter(Boolean).join(" · "),
+        values,
+      })),
+  );
+}
+
+export function drawCurves(runs, options, change) {
+  const terms = [...new Set(runs.flatMap(({ curves }) => Object.keys(curves).map(termOf)))].sort();
+  if (!terms.length) return [note("No record of a training.")];
+  const term = terms.includes(options.term) ? options.term : terms.includes("loss") ? "loss" : terms[0];
+  const share = Number(options.smooth) || 0;
+  const usable = ({ values, ...line }) => {
+    const drawn = smoothed(values, share).filter(([, value]) => !options.log || value > 0);
+    return { ...line, values: drawn };
+  };
+  const lines = linesOf(runs, term).map(usable).filter((line) => line.values.length);
+  const slider = el("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: share, name: "smooth", "aria-label": "Smoothing" });
+  slider.addEventListener("input", () => change({ smooth: slider.value === "0" ? "" : slider.value }));
+  const bar = el(
+    "div",
+    { class: "row" },
+    choice(terms.map((one) => [one, one]), term, { "aria-label": "Term of the training", name: "term", change: (event) => change({ term: event.target.value }) }),
+    tick("Log scale", options.log, (isOn) => change({ log: isOn }), { name: "log" }),
+    el("label", { class: "smooth" }, "Smoothing ", slider),
+  );
+  if (!lines.length) return [bar, note("Nothing that a log scale can show.")];
+  const points = lines.flatMap((line) => line.values);
+  const of = (axis) => points.map((point) => point[axis]);
+  const { root, x, y } = chart(of(0), of(1), ["step", term], options.width ?? 960, options.log);
+  for (const { place, values, isDashed } of lines) {
+    const path = values.map(([step, value]) => `${x(step)},${y(value)}`).join(" ");
+    root.append(svg("polyline", { class: `curve ${colourOf(place)}${isDashed ? " dashed" : ""}`, points: path }));
+    if (values.length < 3) root.append(...values.map(([step, value]) => marker(place, x(step), y(value))));
+  }
+  return [bar, root, legend(lines.map(({ place, name }) => [place, name]))];
+}
+
+export async function showCurves(rows) {
+  clearTimeout(timer);
+  const { state } = page;
+  const chosen = state.compare.map((id) => store.known.get(id)).filter((row) => row?.curves);
+  const shown = chosen.length ? chosen : rows.filter((row) => row.curves).slice(0, RUNS);
+  const place = byId("curves");
+  if (!shown.length) {
+    const hint = "None of these has a record of its training. Runs of `unknot fit` have one: `unknot browse runs`.";
+    return place.replaceChildren(el("p", { class: "empty" }, hint));
+  }
+  const draw = async (isFresh) => {
+    const told = await Promise.all(shown.map((row) => curvesOf(row.id, isFresh && known.get(row.id)?.training)));
+    if (page.state.view !== "curves") return;
+    const runs = shown.map((row, at) => ({ name: nameOf(row), curves: told[at].curves }));
+    const focused = document.activeElement?.name;
+    const live = told.filter((one) => one.training).length;
+    const from = chosen.length ? `${shown.length} chosen runs` : `the first ${shown.length} runs; tick “Compare” to choose others`;
+    const about = note(`${from}${live ? ` · ${live} training now, drawn anew every ${EVERY / 1000} s` : ""}`);
+    place.replaceChildren(about, ...drawCurves(runs, page.state, (change) => update(change)));
+    place.dataset.points = runs.reduce((sum, run) => sum + Object.values(run.curves).reduce((all, one) => all + one.length, 0), 0);
+    if (["term", "log", "smooth"].includes(focused)) place.querySelector(`[name=${focused}]`)?.focus();
+    clearTimeout(timer);
+    if (live && !embedded) timer = setTimeout(() => draw(true).catch(() => {}), EVERY);
+  };
+  try {
+    await draw(false);
+  } catch (error) {
+    place.replaceChildren(note(error.message));
+  }
+}
+
+/* The same on the page of one checkpoint, which watches its own run. */
+export function trainingPart(told) {
+  if (!told.curves) return null;
+  const place = el("div");
+  const options = { term: "", log: false, smooth: "", width: 560 };
+  const draw = async (isFresh) => {
+    const { curves, training } = await curvesOf(told.id, isFresh);
+    place.replaceChildren(...drawCurves([{ name: "", curves }], options, (change) => {
+      Object.assign(options, change);
+      draw(false);
+    }));
+    if (training && !embedded)
+      setTimeout(() => place.isConnected && draw(true).catch(() => {}), EVERY);
+  };
+  draw(Boolean(told.training)).catch((error) => place.replaceChildren(note(error.message)));
+  return el("section", { class: "part" }, el("h3", {}, "Training"), place);
+}

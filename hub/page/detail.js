@@ -1,0 +1,234 @@
+import { trainingPart } from "./curves.js";
+import { byId, button, el, grid, note, notify, number, section, sizeOf, snippet, table, warning } from "./dom.js";
+import { latentsPart } from "./latents.js";
+import { markdown } from "./markdown.js";
+import { scenesPart } from "./scenes.js";
+import { address, embedded, get, post } from "./server.js";
+import { closeDetail, detailOf, label, learn, nameOf, page, schedule, score, spread, store, update } from "./state.js";
+
+export async function showDetail(toggle) {
+  const id = page.state.open;
+  if (page.shownDetail === id) return;
+  page.shownDetail = id;
+  const row = store.known.get(id);
+  const back = button("← Back", closeDetail, { class: "quiet" });
+  const title = el("h2", { tabindex: -1 }, row ? nameOf(row) : "No such checkpoint");
+  const place = byId("detail");
+  if (!row) {
+    page.shownDetail = null;
+    return place.replaceChildren(back, title, note("It may have moved, or the hub has not answered yet."));
+  }
+  const isNew = place.dataset.id !== id;
+  place.dataset.id = id;
+  if (isNew) {
+    place.replaceChildren(back, title, note("Loading…"));
+    title.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  let parts;
+  try {
+    parts = detailParts(await detailOf(id), toggle);
+  } catch (error) {
+    parts = [warning(error.message), section("Scores", scoreTable(row))];
+  }
+  if (page.shownDetail === id) place.replaceChildren(back, title, ...parts);
+}
+
+function livePart(told) {
+  const isUnknown = !told.kind && !store.ready && !embedded && told.sources[0] !== "table";
+  if (told.kind === "latents" || isUnknown) return latentsPart(told);
+  if (told.kind === "slots" || told.kind === "sets") return scenesPart(told);
+  return null;
+}
+
+function detailParts(told, toggle) {
+  const picked = () => (page.state.compare.includes(told.id) ? "Do not compare" : "Compare");
+  const choose = button(picked(), () => {
+    toggle(told.id);
+    choose.textContent = picked();
+  });
+  const files = Object.entries(told.files ?? {}).map(([name, size]) => [name, size.toLocaleString("en")]);
+  const isRemote = !told.local && told.sources.includes("remote") && !embedded;
+  return [
+    el("div", { class: "row" }, choose, isRemote ? downloadButton(told) : null),
+    told.problem ? warning(told.problem) : null,
+    factList(told),
+    told.load ? section("Load it", snippet(told.load)) : null,
+    livePart(told),
+    el(
+      "div",
+      { class: "columns" },
+      section("Scores", scoreTable(told), evaluatePart(told)),
+      el("div", {}, matrixPart(told), trainingPart(told)),
+    ),
+    picturesPart(told),
+    told.card ? section("Card", el("div", { class: "markdown" }, markdown(told.card, told.pictures ?? []))) : null,
+    argumentsPart(told.arguments),
+    files.length ? section("Files", table(["file", "bytes"], files)) : null,
+    changePart(told),
+  ].filter(Boolean);
+}
+
+function factList(told) {
+  const facts = [
+    ["Method", told.model],
+    ["Data set", told.dataset],
+    ["Family", told.family],
+    ["Seed", told.seed],
+    ["Tags", told.tags?.join(", ") || null],
+    ["Licence", told.license ?? "not told"],
+    ["Where", told.sources.join(" + ")],
+    ["Changed", told.modified?.slice(0, 16).replace("T", " ")],
+    ["Size", sizeOf(told.bytes)],
+    ["Commit", told.commit],
+    ["Folder", nameOf(told) === told.ref ? null : told.ref],
+  ];
+  const known = facts.filter(([, value]) => value !== null && value !== undefined);
+  const entry = ([name, value]) => {
+    const isLong = String(value).length > 24;
+    return el("div", { class: isLong && "whole" }, el("dt", {}, name), el("dd", {}, String(value)));
+  };
+  return el("dl", { class: "about" }, known.map(entry));
+}
+
+export function scoreTable(told) {
+  const around = (name) => (spread(told, name) === undefined ? "" : ` ± ${number(spread(told, name))}`);
+  const rows = Object.keys(told.scores).map((name) => [label(name), number(score(told, name)) + around(name)]);
+  return rows.length ? table(["score", "value"], rows) : note("No scores. `unknot evaluate` measures them.");
+}
+
+/* Scores are measured on this machine while one looks on. */
+function evaluatePart(told) {
+  if (embedded || !told.local || told.kind !== "latents") return null;
+  const place = el("div", { class: "evaluate", "aria-live": "polite" });
+  const watch = async () => {
+    const { job, scores, std } = await get(address(told.id, "progress"));
+    if (!place.isConnected) return;
+    if (!job || job.state === "done") {
+      const row = store.known.get(told.id);
+      if (job && JSON.stringify(row.scores) !== JSON.stringify(scores)) learn({ ...told, scores, std });
+      return offer(job ? "Measured." : "");
+    }
+    if (job.state === "failed") return offer(job.error);
+    const text = job.state === "waiting" ? "Waiting…" : `Measuring ${label(job.now)}: ${job.done} of ${job.total} done`;
+    place.replaceChildren(el("progress", { max: job.total, value: job.done }), note(text));
+    setTimeout(() => watch().catch((error) => offer(error.message)), 1000);
+  };
+  const offer = (text) => {
+    const start = button("Evaluate now", async () => {
+      start.disabled = true;
+      try {
+        await post(address(told.id, "evaluate"));
+        await watch();
+      } catch (error) {
+        offer(error.message);
+      }
+    });
+    const about = note(text || "MIG, DCI, SAP and modularity on 10,000 + 5,000 images; some minutes.");
+    place.replaceChildren(start, about);
+  };
+  offer("");
+  get(address(told.id, "progress")).then(({ job }) => job && ["waiting", "running"].includes(job.state) && watch());
+  return place;
+}
+
+function argumentsPart(told) {
+  const rows = Object.entries(told ?? {}).map(([name, value]) => [name, JSON.stringify(value)]);
+  return rows.length ? section("Arguments", table(["argument", "value"], rows)) : null;
+}
+
+function picturesPart(told) {
+  const isInCard = (picture) => (told.card ?? "").includes(`](${picture.name})`);
+  const pictures = (told.pictures ?? []).filter((picture) => picture.url && !isInCard(picture));
+  if (!pictures.length) return null;
+  const figure = ({ url, name }) =>
+    el("figure", {}, el("img", { src: url, alt: name, loading: "lazy" }), el("figcaption", {}, name));
+  return section("Pictures", el("div", { class: "pictures" }, pictures.map(figure)));
+}
+
+function downloadButton(told) {
+  const size = sizeOf(told.files?.["model.safetensors"] ?? told.bytes);
+  const node = button(`Download${size ? ` (${size})` : ""}`, async () => {
+    node.disabled = true;
+    node.textContent = "Downloading…";
+    try {
+      learn(await (await post(address(told.id, "download"))).json());
+    } catch (error) {
+      notify(error.message);
+      node.disabled = false;
+      node.textContent = "Download";
+    }
+  }, { class: "main" });
+  return node;
+}
+
+function matrixPart(told) {
+  const title = "Codes and factors";
+  if (embedded) return told.matrix ? section(title, heatmap(told.matrix)) : null;
+  if (told.kind !== "latents") return null;
+  if (!told.local) return section(title, note("Download the model to compute this."));
+  const place = el("div");
+  const ask = (text, kind) =>
+    button(text, async (event) => {
+      event.target.disabled = true;
+      place.replaceChildren(note("Computing…"));
+      try {
+        place.replaceChildren(heatmap(await (await post(address(told.id, "matrix"), { kind })).json()));
+      } catch (error) {
+        place.replaceChildren(warning(error.message));
+      }
+      event.target.disabled = false;
+    });
+  const asks = [ask("Mutual information", "information"), ask("Tree importance (slow)", "importance")];
+  return section(title, el("div", { class: "row" }, asks), place);
+}
+
+function heatmap(matrix) {
+  const largest = Math.max(...matrix.values.flat(), 1e-12);
+  const cell = (value) => {
+    const node = el("td", { class: value > largest * 0.6 && "strong" }, value.toFixed(2));
+    node.style.setProperty("--share", `${Math.round((100 * Math.max(value, 0)) / largest)}%`);
+    return node;
+  };
+  const codes = matrix.values[0].map((_, code) => el("th", { scope: "col" }, `z${code}`));
+  const line = (factor, place) => el("tr", {}, el("th", { scope: "row" }, factor), matrix.values[place].map(cell));
+  const caption = el("caption", {}, `${matrix.title}, ${matrix.samples.toLocaleString("en")} samples`);
+  return grid("Factor-code matrix", "heat", el("tr", {}, el("td"), codes), matrix.factors.map(line), caption);
+}
+
+/* Tags, another name, and away: for what lies in the folders that the page was opened with. */
+function changePart(told) {
+  if (embedded || !told.own) return null;
+  const change = async (action, body, then) => {
+    try {
+      then(await (await post(address(told.id, action), body)).json());
+    } catch (error) {
+      notify(error.message);
+    }
+  };
+  const tags = el("input", { type: "text", value: (told.tags ?? []).join(", "), "aria-label": "Tags, with commas between", name: "tags" });
+  const wanted = () => tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+  const save = button("Save tags", () => change("tag", { tags: wanted() }, learn));
+  const name = el("input", { type: "text", value: told.ref.split(/[\\/]/).pop(), "aria-label": "Name of the folder", name: "name" });
+  const rename = button("Rename", () =>
+    change("rename", { name: name.value }, (now) => {
+      store.known.delete(told.id);
+      store.known.set(now.id, Object.assign(store.checkpoints.find((row) => row.id === told.id), now));
+      store.version++;
+      learn(now);
+      update({ open: now.id });
+    }),
+  );
+  const remove = button("Put aside…", () => {
+    if (remove.textContent === "Put aside…") return void (remove.textContent = "Really? Then once more");
+    change("remove", {}, ({ moved }) => {
+      store.checkpoints = store.checkpoints.filter((row) => row.id !== told.id);
+      store.known.delete(told.id);
+      store.version++;
+      notify(`It is in ${moved} now. Delete that folder to be rid of it.`);
+      update({ view: page.lastList, open: "", compare: page.state.compare.filter((id) => id !== told.id) }, true);
+      schedule();
+    });
+  });
+  return section("Change", el("div", { class: "row" }, tags, save), el("div", { class: "row" }, name, rename, remove));
+}

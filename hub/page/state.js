@@ -1,0 +1,202 @@
+import { embedded, get } from "./server.js";
+
+/* What is shown: the checkpoints, and the state of the page, which is its address so that it can be shared. */
+
+export const MAX_COMPARED = 8;
+export const SORTS = new Map([
+  ["ref", "Name"],
+  ["modified", "Date"],
+  ["bytes", "Size"],
+  ["model", "Method"],
+  ["dataset", "Data set"],
+  ["seed", "Seed"],
+]);
+export const FIELDS = new Map([
+  ["dataset", "dataset"],
+  ["method", "model"],
+  ["family", "family"],
+]);
+const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
+const PREFERRED = ["mig", "dci", "sap", "factor_vae", "modularity", "beta_vae", "irs"];
+const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
+const SWITCHES = ["turned", "grouped", "log"];
+
+export const store = { checkpoints: [], known: new Map(), labels: {}, lower: new Set(), scores: [], settings: [] };
+export const page = { state: readHash(), lastList: "gallery", shownDetail: null, returnTo: null, render: () => {} };
+const details = new Map();
+
+/* Names come from strangers: `toString` is no score unless somebody has one. */
+export const own = (object, name) => (object && Object.hasOwn(object, name) ? object[name] : undefined);
+export const score = (row, name) => own(row.scores, name);
+export const spread = (row, name) => own(row.std, name);
+export const label = (name) => own(store.labels, name) ?? name;
+export const distinct = (field) => [...new Set(store.checkpoints.map((row) => row[field]).filter(Boolean))].sort();
+export const isLower = (name) => store.lower.has(name);
+
+export function nameOf(row) {
+  return row.sources.includes("folder") ? row.ref.split(/[\\/]/).slice(-2).join("/") : row.ref;
+}
+
+export async function detailOf(id) {
+  if (!details.has(id)) details.set(id, embedded ? embedded.details[id] : await get(`api/checkpoints/${id}`));
+  const told = details.get(id);
+  if (told.error) throw new Error(told.error);
+  return { ...told, ...store.known.get(id) };
+}
+
+export function learn(told) {
+  details.set(told.id, told);
+  const row = store.known.get(told.id);
+  if (row) Object.assign(row, Object.fromEntries(Object.keys(row).map((name) => [name, told[name] ?? row[name]])));
+  page.shownDetail = null;
+  store.version++;
+  schedule();
+}
+
+export const forget = () => details.clear();
+
+export function take(listed) {
+  const text = JSON.stringify(listed);
+  if (text === store.text) return false;
+  const counts = new Map();
+  const values = new Map();
+  for (const row of listed.checkpoints) {
+    for (const name of Object.keys(row.scores)) counts.set(name, (counts.get(name) ?? 0) + 1);
+    for (const [name, value] of Object.entries(row.arguments ?? {}))
+      values.set(name, (values.get(name) ?? new Set()).add(JSON.stringify(value)));
+    row.text = [row.ref, row.model, row.dataset, row.family, row.license, ...(row.tags ?? [])].join(" ").toLowerCase();
+  }
+  const rank = (name) => (PREFERRED.indexOf(name) + PREFERRED.length + 1) % (PREFERRED.length + 1);
+  const scores = [...counts.keys()];
+  scores.sort((a, b) => rank(a) - rank(b) || counts.get(b) - counts.get(a) || a.localeCompare(b));
+  const settings = [...values.keys()].sort((a, b) => values.get(b).size - values.get(a).size || a.localeCompare(b));
+  const varying = settings.filter((name) => values.get(name).size > 1);
+  const before = store.known.get(page.state.open);
+  if (before && listed.checkpoints.some((row) => row.id === before.id && row.kind !== before.kind)) page.shownDetail = null;
+  Object.assign(store, listed, { text, scores, settings, varying, lower: new Set(listed.lower), known: new Map() });
+  for (const row of store.checkpoints) store.known.set(row.id, row);
+  store.methods = distinct("model");
+  store.version = (store.version ?? 0) + 1;
+  schedule();
+  return true;
+}
+
+export function readHash() {
+  const told = new URLSearchParams(location.hash.slice(1));
+  const text = (name, fallback = "") => told.get(name) ?? fallback;
+  const min = new Map();
+  for (const bound of told.getAll("min")) {
+    const [name, value] = bound.split(":");
+    if (Number.isFinite(parseFloat(value))) min.set(name, parseFloat(value));
+  }
+  const state = { view: VIEWS.includes(text("view")) ? text("view") : "gallery", min, sort: text("sort", "ref") };
+  for (const name of TEXTS) state[name] = text(name);
+  for (const name of SWITCHES) state[name] = text(name) === "1";
+  state.compare = text("compare").split(",").filter(Boolean).slice(0, MAX_COMPARED);
+  return state;
+}
+
+export function hashOf(wanted) {
+  const told = new URLSearchParams();
+  for (const [name, value] of Object.entries(wanted)) {
+    if (name === "min") for (const [bound, least] of value) told.append("min", `${bound}:${least}`);
+    else if (name === "compare") value.length && told.set(name, value.join(","));
+    else if (value && !(name === "view" && value === "gallery") && !(name === "sort" && value === "ref"))
+      told.set(name, value === true ? "1" : value);
+  }
+  return `#${told}`;
+}
+
+export function update(change, isStep = false) {
+  page.state = { ...page.state, ...change };
+  history[isStep ? "pushState" : "replaceState"](null, "", `${location.pathname}${hashOf(page.state)}`);
+  schedule();
+}
+
+export const show = (view) => update({ view, open: "" }, true);
+export const openDetail = (id) => update({ view: "detail", open: id }, true);
+
+export function closeDetail() {
+  page.returnTo = page.state.open;
+  update({ view: page.lastList, open: "" }, true);
+}
+
+/* One render per frame, however often it is asked for */
+
+let scheduled = false;
+
+export function schedule() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    page.render();
+  });
+}
+
+/* Filtering, sorting, grouping */
+
+export function selected() {
+  const { state } = page;
+  const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  return store.checkpoints.filter(
+    (row) =>
+      words.every((word) => row.text.includes(word)) &&
+      [...FIELDS].every(([name, field]) => !state[name] || row[field] === state[name]) &&
+      (!state.source || row.sources.includes(state.source)) &&
+      (!state.tag || row.tags?.includes(state.tag)) &&
+      [...state.min].every(([name, least]) => score(row, name) >= least),
+  );
+}
+
+export function valueOf(row, column) {
+  if (column === "ref") return nameOf(row);
+  if (SORTS.has(column)) return row[column];
+  if (column.startsWith("arg:")) return own(row.arguments, column.slice(4));
+  return score(row, column);
+}
+
+export function sorted(rows, sort, turned) {
+  const isScore = !SORTS.has(sort) && !sort.startsWith("arg:");
+  const falls = (isScore ? !store.lower.has(sort) : sort === "modified") !== turned;
+  const keyed = rows.map((row) => [valueOf(row, sort) ?? null, nameOf(row), row]);
+  keyed.sort(([first, one], [second, other]) => {
+    if (first === null || second === null) return (first === null) - (second === null) || one.localeCompare(other);
+    const areNumbers = typeof first === "number" && typeof second === "number";
+    const between = areNumbers ? first - second : String(first).localeCompare(String(second));
+    return (falls ? -between : between) || one.localeCompare(other);
+  });
+  return keyed.map(([, , row]) => row);
+}
+
+const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything"]);
+
+/* Rows of the same setting become one: its scores are means over seeds, and their spread is that between seeds. */
+export function grouped(rows) {
+  const groups = new Map();
+  for (const row of rows) {
+    const settings = Object.entries(row.arguments ?? {}).filter(([name]) => !IGNORED.has(name));
+    settings.sort(([a], [b]) => a.localeCompare(b));
+    const key = JSON.stringify([row.model, row.dataset, settings]);
+    if (!groups.has(key)) groups.set(key, { settings, members: [] });
+    groups.get(key).members.push(row);
+  }
+  return [...groups.values()].map(({ settings, members }) => groupOf(settings, members));
+}
+
+function groupOf(settings, members) {
+  const first = members[0];
+  const [scores, std] = [{}, {}];
+  for (const name of new Set(members.flatMap((row) => Object.keys(row.scores)))) {
+    const values = members.map((row) => score(row, name)).filter((value) => value !== undefined);
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    scores[name] = mean;
+    if (values.length > 1)
+      std[name] = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
+  }
+  const told = settings.filter(([name]) => store.varying.includes(name)).map(([name, value]) => `${name} ${value}`);
+  const name = [first.model ?? "?", ...told].join(", ");
+  const count = members.length === 1 ? "1 seed" : `${members.length} seeds`;
+  const about = { ref: `${name} (${count})`, sources: ["group"], seed: null, count: members.length, members };
+  return { ...first, ...about, arguments: Object.fromEntries(settings), scores, std };
+}

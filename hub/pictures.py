@@ -1,0 +1,47 @@
+"""Pictures for the page: drawn anew whatever the file was, few at a time, and remembered within a limit."""
+
+import io
+import threading
+from pathlib import Path
+
+from PIL import Image, ImageChops
+
+from unknot.hub.bounded import Cache
+
+WIDTHS = {"small": 480, "large": 1600}
+MAX_PIXELS = 12_000_000
+"""Of a picture of a checkpoint: 36 MB while it is drawn anew, and two of them are at a time."""
+_drawn: Cache[tuple[str, int, int, int | None], bytes] = Cache(64 << 20)
+_drawing = threading.Semaphore(2)
+
+
+def read_picture(path: Path, width: int, changed: int, colours: int | None = None) -> bytes:
+    """A picture drawn anew, so that what is sent is a PNG whatever the file was; no wider than ``width``.
+
+    Args:
+        path: of the file.
+        width: in pixels.
+        changed: when the file was written, so that a new one is read anew.
+        colours: fewer make a smaller file.
+    """
+    return _drawn.get((str(path), width, changed, colours), lambda: _draw(path, width, colours), len)
+
+
+def _draw(path: Path, width: int, colours: int | None) -> bytes:
+    with _drawing:
+        try:
+            with Image.open(path, formats=("PNG",)) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise ValueError("too many pixels")
+                whole = image.convert("RGB")
+        except Exception as error:  # Pillow raises many kinds
+            raise ValueError("This picture cannot be shown: it is not a whole PNG of reasonable size.") from error
+        if width <= WIDTHS["small"]:  # without the margins, which a small picture has no room for
+            corner = Image.new("RGB", whole.size, whole.getpixel((0, whole.height - 1)))
+            whole = whole.crop(ImageChops.difference(whole, corner).getbbox())
+        if whole.width > width:
+            size = width, max(1, round(whole.height * width / whole.width))
+            whole = whole.resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0)
+        buffer = io.BytesIO()
+        (whole.quantize(colours) if colours else whole).save(buffer, "PNG", optimize=colours is not None)
+        return buffer.getvalue()
