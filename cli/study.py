@@ -41,6 +41,7 @@ def add_to(commands: Commands) -> None:
     )
     run.add_argument("study", help="a shipped study, a YAML file, or the folder of a study to go on with")
     run.add_argument("--folder", metavar="DIR", help="where its files go (default: runs/NAME)")
+    run.add_argument("--plan", action="store_true", help="only write the folder and its plan, for shards to start from")
     retry = command(actions, "retry", "try failed jobs again, and go on", "unknot study retry runs/dsprites32 --jobs 1")
     retry.add_argument("folder", help="of a study")
     for action in (run, retry):
@@ -129,10 +130,13 @@ def _show(arguments: argparse.Namespace) -> int:
         shown = [f"{value} {count:,}" for value, count in counts.items()]
         print(f"{key:<9} {', '.join(shown[:12])}{f' and {len(shown) - 12} more' if len(shown) > 12 else ''}")
     for protocol in study.protocols:
-        samples = (
-            "labels" if protocol.labels else f"{protocol.num_train:,} + {protocol.num_test:,}, seed {protocol.seed}"
-        )
-        print(f"scores    {', '.join(protocol.column(metric) for metric in protocol.metrics)}  ({samples})")
+        if not protocol.labels:
+            columns = ", ".join(protocol.column(metric) for metric in protocol.metrics)
+            samples = f"{protocol.num_train:,} + {protocol.num_test:,} samples, seed {protocol.seed}"
+            print(f"scores    {columns} ({samples})")
+    if on_labels := [protocol for protocol in study.protocols if protocol.labels]:
+        columns = ", ".join(on_labels[0].column(metric) for metric in on_labels[0].metrics)
+        print(f"scores    {columns} and so on, on {len(on_labels)} small sets of labels")
     print(f"disk      about {show_bytes(disk_use(jobs, study.imported))} when all are done")
     print(f"run it    unknot study run {arguments.study}")
     return 0
@@ -158,6 +162,9 @@ def _run(arguments: argparse.Namespace) -> int:
         study = Study.from_file(arguments.study, arguments.imported)
         folder = Path(arguments.folder or f"runs/{study.name}")
         plan = prepare(study, folder)
+    if arguments.action == "run" and arguments.plan:
+        print(f"{len(plan.jobs):,} jobs are planned. Run them with: unknot study run {folder}")
+        return 0
     before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that takes the machine back says so by this signal
     try:
         summary: Summary = run(plan, folder, executor)

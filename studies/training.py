@@ -22,6 +22,9 @@ from unknot.studies.folders import JobFolder, write_json
 from unknot.studies.scoring import add_scores
 from unknot.zoo import Model
 
+TELL = 5.0
+"""Seconds between two words about how far a job is; each is a file written."""
+
 
 class Stopped(BaseException):
     """The job was asked to stop, and has saved its state."""
@@ -98,7 +101,7 @@ class Keeper(Callback):
             self.saved = time.monotonic()
         if stop:
             raise Stopped
-        if now - self.told >= 2:
+        if now - self.told >= TELL:
             self._tell(trainer)
             self.told = now
 
