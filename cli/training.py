@@ -190,8 +190,10 @@ class UnknotCLI(LightningCLI):
         if self.trainer.is_global_zero:
             self.model.save_pretrained(folder / "model")
             print(f"Model, checkpoints, logs and pictures are in {folder}.")
-            command = "evaluate" if "codes" in self.model.capabilities else "slots ap"
-            print(f"Score it with: unknot {command} {folder / 'model'}")
+            commands = {"codes": "evaluate", "sets": "slots ap", "slots": "slots attention"}
+            command = next((commands[name] for name in commands if name in self.model.capabilities), None)
+            if command:
+                print(f"Score it with: unknot {command} {folder / 'model'}")
 
     def before_predict(self) -> None:
         """Refuse several processes: each would have its own part of the codes."""

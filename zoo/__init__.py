@@ -6,6 +6,7 @@ from unknot.zoo.dspn import DSPNSetPredictor
 from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
+from unknot.zoo.reasoning import MeanEncoder, PanelCNN, WReN
 from unknot.zoo.registry import MODELS, list_models, list_networks, register_model, register_network
 from unknot.zoo.schedules import Anneal, WarmupCosine
 from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
@@ -19,10 +20,19 @@ for _model in (
     *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
     *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
     *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
-    *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder),
+    *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, WReN),
 ):
     register_model(_model)
-for _network in (ConvEncoder, ConvDecoder, ResidualEncoder, ResidualDecoder, MLPEncoder, MLPDecoder):
+for _network in (
+    ConvEncoder,
+    ConvDecoder,
+    ResidualEncoder,
+    ResidualDecoder,
+    MLPEncoder,
+    MLPDecoder,
+    PanelCNN,
+    MeanEncoder,
+):
     register_network(_network)
 register_network(Bernoulli, name="bernoulli")
 register_network(ContinuousBernoulli, name="continuous_bernoulli")
@@ -52,7 +62,9 @@ __all__ = [
     "Likelihood",
     "MLPDecoder",
     "MLPEncoder",
+    "MeanEncoder",
     "Model",
+    "PanelCNN",
     "Posterior",
     "ResidualDecoder",
     "ResidualEncoder",
@@ -65,6 +77,7 @@ __all__ = [
     "SlotMLPSetPredictor",
     "SlotSetPredictor",
     "SupervisedVAE",
+    "WReN",
     "WarmupCosine",
     "list_models",
     "list_networks",

@@ -13,7 +13,7 @@ def test_every_shipped_configuration_is_whole() -> None:
         content = configs.load(name)
         assert {"seed_everything", "model", "data", "trainer"} == content.keys(), name
         assert content["model"]["class_path"].startswith("unknot.zoo.")
-        assert content["data"]["init_args"]["batch_size"] in (64, 512)
+        assert content["data"]["init_args"]["batch_size"] in (32, 64, 512)
 
 
 def test_settings_of_the_studies() -> None:

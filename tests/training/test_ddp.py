@@ -56,7 +56,8 @@ EVERY_MODEL = """
 import sys
 import torch
 from unknot._lightning import pl
-from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule
+from unknot.datamodules import AbstractDSprites, Coarse, DSprites, MatrixDataModule
+from unknot.datamodules import FactorDataModule, LabelledDataModule, PairDataModule
 from unknot.datamodules.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.zoo import MODELS, VAE
@@ -72,7 +73,10 @@ torch.set_num_threads(1)
 dataset, states = DSprites(), {}
 for name, model_class in MODELS.items():
     pl.seed_everything(0)
-    if not issubclass(model_class, VAE):
+    if name == "WReN":
+        grid = Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4))
+        data = MatrixDataModule(grid, panels="images", batch_size=2, num_val_batches=1)
+    elif not issubclass(model_class, VAE):
         data = SetDataModule(ClevrScenes(image_size=32, max_objects=4, samples=1), batch_size=4, num_val_batches=1)
     elif name.startswith("S2") or name == "SupervisedVAE":
         data = LabelledDataModule(dataset, num_labels=20, batch_size=4, num_val_batches=1)
@@ -84,7 +88,7 @@ for name, model_class in MODELS.items():
         accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, val_check_interval=2, check_val_every_n_epoch=None,
     )
-    model = model_class() if issubclass(model_class, VAE) else model_class(image_shape=(3, 32, 32), **SLOTS[name])
+    model = model_class(**{"image_shape": (3, 32, 32), **SLOTS[name]} if name in SLOTS else {})
     before = {key: value.clone() for key, value in model.state_dict().items()}
     trainer.fit(model, datamodule=data)
     changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
