@@ -97,7 +97,7 @@ def find_dataset(dataset: Any) -> Any:
         if dataset not in DATASETS:
             raise ValueError(f"Unknown data set {dataset!r}. {did_you_mean(dataset, DATASETS)}")
         return DATASETS[dataset]()
-    if not isinstance(dataset, ImageDataModule):
+    if not isinstance(dataset, GroundTruthDataset | ImageDataModule):  # a view of a data set is one itself
         dataset = getattr(dataset, "dataset", dataset)  # of a FactorDataModule and those like it
     if not isinstance(dataset, GroundTruthDataset | ImageDataModule):
         raise ValueError(
