@@ -126,6 +126,10 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
             parts.append(f"Measured with {how}.")
     rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in _arguments(files).items()]
     parts += ["## How it was trained", "\n".join(["| argument | value |", "|---|---|", *rows])]
+    for name, plan in getattr(model, "annealed", {}).items():
+        parts.append(f"`{name}` went from {plan['start']} to {plan['end']} over the first {plan['steps']} steps.")
+    if source := getattr(model, "fine_tuned_from", None):
+        parts.append(f"Training began from `{plain(source)}`.")
     if facts.command:
         parts.append(f"```\n{plain(facts.command, 2000).replace('`', '')}\n```")
         if "training.yaml" in facts.command:

@@ -211,8 +211,9 @@ def read_config(source: "Source") -> dict[str, Any]:
         raise ValueError(f"{label}: unknown keys {unknown}; known are {sorted(KEYS)}. Remove them.")
     if not isinstance(config.get("model"), str) or not isinstance(config.get("dataset"), str | None):
         raise ValueError(f"{label}: 'model' must be a name and 'dataset' a name or null.")
-    if not isinstance(config.get("annealed", {}), dict):
-        raise ValueError(f"{label}: 'annealed' must be an object.")
+    plans = config.get("annealed", {})
+    if not isinstance(plans, dict) or not all(_is_plan(plan) for plan in plans.values()):
+        raise ValueError(f"{label}: 'annealed' must be an object of objects with the numbers start, end and steps.")
     return config
 
 
@@ -241,6 +242,11 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.hub_repo, model.hub_revision = source.repo, source.commit
     return model.eval()
+
+
+def _is_plan(plan: Any) -> bool:
+    numbers = isinstance(plan, dict) and all(isinstance(value, int | float) for value in plan.values())
+    return numbers and plan.keys() == {"start", "end", "steps"}
 
 
 def _longest(value: Any) -> int:

@@ -247,6 +247,11 @@ def test_no_weights(folder):
         (b'{"arguments": {}}', "'model' must be a name"),
         (b'{"model": 3, "arguments": {}}', "'model' must be a name"),
         (b'{"model": "BetaVAE", "arguments": {}, "dataset": 3}', "'dataset' a name or null"),
+        (b'{"model": "BetaVAE", "arguments": {}, "annealed": 3}', "'annealed' must be an object"),
+        (
+            b'{"model": "BetaVAE", "arguments": {}, "annealed": {"beta": {"start": "x"}}}',
+            "'annealed' must be an object",
+        ),
         (
             b'{"model": "BetaVAE", "arguments": {"gamma": 1}}',
             r"BetaVAE has no arguments \['gamma'\]; it takes .*'beta'",
