@@ -10,21 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
-from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from unknot._files import replacing
-from unknot._seeding import derive_seed
-from unknot.datamodules import CLEVR, SetBatch
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
+from unknot.datamodules import SetBatch
 from unknot.hub import load
-from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
-from unknot.zoo import SetPredictor, SlotAutoEncoder, SlotSetPredictor
+from unknot.metrics.functional.sets import THRESHOLDS
+from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
+from unknot.zoo import SetPredictor, SlotAutoEncoder
 from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
 
-ARI_SIDE = 32  # at which the chapter compares attention with masks
-CHUNK = 64
 NAMES = [f"{threshold:g}" for threshold in THRESHOLDS]
 
 
@@ -51,69 +45,11 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# Data and predictions
-
-
-def held_out_scenes(
-    image_size: tuple[int, int],
-    data: str,
-    n: int,
-    seed: int = 0,
-    split: str = "val",
-    redraw: bool = False,
-    exactly: int | None = None,
-) -> SetBatch:
-    """Scenes to test on, none of which a training stream draws.
-
-    Args:
-        image_size: (height, width).
-        data: ``"clevr_scenes"`` draws new scenes; anything else is a folder of CLEVR.
-        n: how many at most.
-        seed: of new scenes.
-        split: of a folder.
-        redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
-        exactly: only scenes with this number of objects.
-    """
-    if data == "clevr_scenes":
-        fewest, most = (3, 10) if exactly is None else (exactly, exactly)
-        drawer = ClevrScenes(image_size, most, fewest)
-        generator = torch.Generator().manual_seed(derive_seed(seed, exactly or 0, 0x7E57))
-        sizes = [min(4 * CHUNK, n - i) for i in range(0, n, 4 * CHUNK)]
-        parts = [drawer.draw(size, generator) for size in tqdm(sizes, desc="drawing scenes", disable=None, leave=False)]
-        return SetBatch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-    dataset = CLEVR(data, split, image_size=image_size, skip_missing=True)
-    count = dataset.scenes.real.sum(1)
-    numbers = torch.nonzero((count == exactly) if exactly else (count > 0))[:n, 0].tolist()
-    if not numbers:
-        raise ValueError(f"{data}: no scene with exactly {exactly} objects in its {split} split; use clevr_scenes.")
-    if redraw:
-        scenes = dataset.scenes[numbers]
-        drawn, masks = draw_scenes(scenes, image_size)
-        return SetBatch(drawn / 255, scenes.targets(exactly or dataset.max_objects), masks)
-    batch = dataset.batch(numbers)
-    return batch._replace(targets=batch.targets[:, :exactly])
-
-
-@torch.no_grad()
-def predict(
-    model: SetPredictor, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None, seed: int = 0
-) -> Tensor:
-    """Predicted sets ``[B, K, 19]``, part by part, from initial slots that ``seed`` fixes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, 0x510))
-        parts = tqdm(images.split(CHUNK), desc="predicting", disable=None, leave=False)
-        return torch.cat([model.predict_sets(part, num_slots, num_iterations).sets for part in parts])
-
-
-def scores(model: SetPredictor, batch: SetBatch, draws: int, seed: int, **options: Any) -> dict[str, Any]:
+def scores(model: Any, batch: SetBatch, arguments: argparse.Namespace, **options: Any) -> dict[str, Any]:
     """Average precision in percent at each threshold: its mean over draws of initial slots, and each draw's."""
-    values = 100 * np.array(
-        [
-            average_precisions(predict(model, batch.images, seed=seed + i, **options), batch.targets)
-            for i in range(draws)
-        ]
-    )
-    return {"ap": dict(zip(NAMES, values.mean(0).tolist(), strict=True)), "draws": values.tolist()}
+    found = set_scores(model, batch, arguments.draws, arguments.seed, **options)
+    draws = [[100 * parts[str(i)] for parts in found.details.values()] for i in range(arguments.draws)]
+    return {"ap": {name: 100 * value for name, value in zip(NAMES, found.values(), strict=True)}, "draws": draws}
 
 
 # Experiments
@@ -126,7 +62,7 @@ def thresholds_experiment(models: dict[str, Any], arguments: argparse.Namespace)
     _row("", NAMES)
     for ref, model in models.items():
         batch = _batch(model, arguments)
-        results[ref] = scores(model, batch, arguments.draws, arguments.seed)
+        results[ref] = scores(model, batch, arguments)
         _row(label(ref, model), results[ref]["ap"].values())
         if arguments.output:
             path = Path(arguments.output) / f"sets-{slug(ref)}.png"
@@ -144,7 +80,7 @@ def iterations_experiment(models: dict[str, Any], arguments: argparse.Namespace)
 
     def measure(model: Any) -> dict[str, Any]:
         batch = _batch(model, arguments)
-        return {str(t): scores(model, batch, arguments.draws, arguments.seed, num_iterations=t) for t in steps}
+        return {str(t): scores(model, batch, arguments, num_iterations=t) for t in steps}
 
     return _curves(models, measure, "iterations", arguments)
 
@@ -155,10 +91,7 @@ def objects_experiment(models: dict[str, Any], arguments: argparse.Namespace) ->
     _title(arguments, "AP in % on scenes of exactly N objects, with N slots")
 
     def measure(model: Any) -> dict[str, Any]:
-        return {
-            str(n): scores(model, _batch(model, arguments, n), arguments.draws, arguments.seed, num_slots=n)
-            for n in counts
-        }
+        return {str(n): scores(model, _batch(model, arguments, n), arguments, num_slots=n) for n in counts}
 
     return _curves(models, measure, "objects", arguments)
 
@@ -168,13 +101,15 @@ def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) 
     results: dict[str, Any] = {}
     _title(arguments, "ARI in % of what slots attend to, background left out")
     for ref, model in models.items():
-        if not isinstance(model, SlotSetPredictor | SlotAutoEncoder):
-            raise ValueError(f"{ref}: a {type(model).__name__} has no attention.")
         batch = _batch(model, arguments)
         if batch.masks is None:
             raise ValueError(f"{arguments.data}: these images have no masks; add --redraw to draw their layouts.")
-        each = [100 * attention_ari(model, batch, arguments.seed + i) for i in range(arguments.draws)]
-        results[ref] = {"ari": float(np.mean(each)), "draws": [float(score) for score in each]}
+        try:
+            found = attention_score(model, batch, arguments.draws, arguments.seed)
+        except ValueError as error:
+            raise ValueError(f"{ref}: {str(error)[0].lower()}{str(error)[1:]}") from None
+        draws = [100 * score for score in found.details["ari"].values()]
+        results[ref] = {"ari": 100 * found["ari"], "draws": draws}
         _row(label(ref, model), [results[ref]["ari"]])
         if arguments.output:
             path = Path(arguments.output) / f"attention-{slug(ref)}.png"
@@ -185,25 +120,6 @@ def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) 
                 else:
                     draw_attention(model, batch.images[:4], path)
     return results
-
-
-@torch.no_grad()
-def attention_ari(model: SlotSetPredictor | SlotAutoEncoder, batch: SetBatch, seed: int = 0) -> float:
-    """Mean over images of the foreground ARI between the attention of the last iteration and the true masks."""
-    assert batch.masks is not None
-    true = F.interpolate(batch.masks[:, None].float(), (ARI_SIDE, ARI_SIDE), mode="nearest-exact")[:, 0].long()
-    found = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, 0x510))
-        for images in tqdm(batch.images.split(CHUNK), desc="attending", disable=None, leave=False):
-            if isinstance(model, SlotAutoEncoder):
-                maps = model.decompose(images).masks
-            else:
-                attention = model.predict_sets(images).attention
-                assert attention is not None
-                maps = attention
-            found.append(F.interpolate(maps.float(), (ARI_SIDE, ARI_SIDE), mode="bilinear"))
-    return float(adjusted_rand_indices(torch.cat(found), true).mean())
 
 
 EXPERIMENTS: dict[str, Callable[[dict[str, Any], argparse.Namespace], dict[str, Any]]] = {

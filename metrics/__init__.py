@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unknot.metrics.pictures import draw_matrices, plot_matrix
     from unknot.metrics.scores import Scores
     from unknot.metrics.sets import AdjustedRandIndex, SetAveragePrecision, SetScores
+    from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 
 # The functions need no Lightning, and reading scores not even torch.
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     ],
     "pictures": ["draw_matrices", "plot_matrix"],
     "scores": ["Scores"],
+    "slots": ["attention_score", "held_out_scenes", "set_scores"],
     "sets": ["AdjustedRandIndex", "SetAveragePrecision", "SetScores"],
 }
 __getattr__ = lazily(__name__, {name: home for home, names in _HOMES.items() for name in names} | {"functional": ""})
@@ -61,9 +63,12 @@ __all__ = [
     "SetScores",
     "TotalCorrelation",
     "Unfairness",
+    "attention_score",
     "draw_matrices",
     "evaluate",
     "functional",
+    "held_out_scenes",
     "plot_matrix",
     "register",
+    "set_scores",
 ]

@@ -14,6 +14,8 @@ from torchmetrics.utilities.data import dim_zero_cat
 
 from unknot.metrics.functional.checks import Floats, Ints
 
+FLOATS = ("codes", "features", "predictions of sets", "targets")  # all else are classes
+
 
 class RowMetric(Metric):
     """Keeps the rows of ``update(left, right)``; a subclass scores them in ``compute``."""
@@ -32,15 +34,30 @@ class RowMetric(Metric):
         self.add_state("left", default=[], dist_reduce_fx="cat")
         self.add_state("right", default=[], dist_reduce_fx="cat")
 
-    def update(self, codes: Tensor, factors: Tensor) -> None:
-        """Add codes ``[N, D]`` and integer factors ``[N, F]``."""
-        self._append(codes, factors, "codes and factors")
+    def update(self, codes: Any, factors: Any) -> None:
+        """Add codes ``[N, D]`` and integer factors ``[N, F]``, tensors or arrays."""
+        self._append(codes, factors, ("codes", "[N, D]"), ("factors", "[N, F]"))
 
-    def _append(self, left: Tensor, right: Tensor, names: str) -> None:
-        if len(left) != len(right):  # else rows of later updates would be paired wrongly
-            raise ValueError(f"{names} must have as many rows, got {len(left)} and {len(right)}.")
-        self.left.append(left.detach())  # not the graph behind them
-        self.right.append(right)
+    def _append(self, left: Any, right: Any, *names: tuple[str, str]) -> None:
+        """Keep rows of the right shape and kind: others are refused now, not after an epoch.
+
+        Values are looked at later, as a device would have to be waited for.
+        """
+        pair = [torch.as_tensor(rows, device=self.device).detach() for rows in (left, right)]  # without their graph
+        for rows, (name, shape) in zip(pair, names, strict=True):
+            if rows.ndim != shape.count(",") + 1:
+                raise ValueError(f"{name} must have shape {shape}, got {list(rows.shape)}.")
+            if name not in FLOATS and (rows.is_floating_point() or rows.is_complex()):
+                raise ValueError(f"{name} must be integer classes, got {rows.dtype}; bin continuous ones first.")
+        if len(pair[0]) != len(pair[1]):  # else rows of later updates would be paired wrongly
+            together = " and ".join(name for name, _ in names)
+            raise ValueError(f"{together} must have as many rows, got {len(pair[0])} and {len(pair[1])}.")
+        for rows, kept, (name, _) in zip(pair, (self.left, self.right), names, strict=True):
+            if kept and rows.shape[1:] != kept[0].shape[1:]:
+                wide, now = list(kept[0].shape[1:]), list(rows.shape[1:])
+                raise ValueError(f"{name} must be as wide as in the first update, {wide}, got {now}.")
+        self.left.append(pair[0])
+        self.right.append(pair[1])
 
     def rows(self) -> tuple[Any, Any]:
         """All rows, in an order that depends on their values only."""

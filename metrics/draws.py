@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from unknot._modes import evaluation_mode
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
-from unknot.datamodules.images import LabelledImageDataset
+from unknot.datamodules.observed import LabelledImageDataset
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
 from unknot.metrics.functional.boosting import Backend, SklearnTrees, Trees, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes

@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 
 from unknot._words import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, ImageDataModule
-from unknot.datamodules.images import LabelledImageDataset
+from unknot.datamodules.observed import LabelledImageDataset
 from unknot.metrics import catalogue  # noqa: F401  its import registers the scores
 from unknot.metrics.draws import Draws
 from unknot.metrics.functional.boosting import Backend

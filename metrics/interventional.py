@@ -13,7 +13,7 @@ class BetaVAEScore(SplitMetric):
 
     def update(self, features: Tensor, labels: Tensor) -> None:
         """Add features ``[N, D]`` and the factor fixed in each, ``[N]``."""
-        self._append(features, labels, "features and labels")
+        self._append(features, labels, ("features", "[N, D]"), ("labels", "[N]"))
 
     def compute(self) -> Tensor:
         """The score of all rows seen so far."""
@@ -36,7 +36,7 @@ class FactorVAEScore(SplitMetric):
 
     def update(self, argmin: Tensor, labels: Tensor) -> None:
         """Add the code that varied least ``[N]`` and the factor that was fixed ``[N]``."""
-        self._append(argmin, labels, "argmin and labels")
+        self._append(argmin, labels, ("argmin", "[N]"), ("labels", "[N]"))
 
     def compute(self) -> Tensor:
         """The score of all votes seen so far."""
@@ -65,7 +65,7 @@ class Unfairness(RowMetric):
 
     def update(self, predictions: Tensor, sensitive: Tensor) -> None:
         """Add predicted classes ``[N]`` and the sensitive factor of each ``[N]``."""
-        self._append(predictions, sensitive, "predictions and sensitive")
+        self._append(predictions, sensitive, ("predictions", "[N]"), ("sensitive", "[N]"))
 
     def compute(self) -> Tensor:
         """The score of all predictions seen so far."""

@@ -37,6 +37,8 @@ class DCI(SplitMetric):
 
     Args:
         backend: ``"unknot"`` or ``"sklearn"``, of the boosted trees.
+        score: one of ``"disentanglement"``, ``"completeness"``, ``"informativeness_train"`` and
+            ``"informativeness_test"``, for a single number that can be logged and plotted; by default all four.
         test_fraction: share of the rows to test on.
         seed: of the split, and of scikit-learn's trees.
         kwargs: of ``torchmetrics.Metric``.
@@ -46,15 +48,23 @@ class DCI(SplitMetric):
     >>> metric.update(factors.float(), factors)
     >>> metric.compute()["informativeness_test"]
     tensor(1.)
+    >>> metric = DCI(score="disentanglement")
+    >>> metric.update(factors.float(), factors)
+    >>> metric.compute()
+    tensor(1.)
     """
 
-    def __init__(self, backend: Backend = "unknot", **kwargs: Any) -> None:
+    def __init__(self, backend: Backend = "unknot", score: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.backend = backend
+        if score is not None and score not in SCORES:
+            raise ValueError(f"score must be one of {', '.join(SCORES)}, or None for all, got {score!r}.")
+        self.backend, self.score = backend, score
 
-    def compute(self) -> dict[str, Tensor]:
-        """The four scores of all rows seen so far."""
+    def compute(self) -> dict[str, Tensor] | Tensor:
+        """The four scores of all rows seen so far, or the one that was asked for."""
         scores = functional.dci(*self.split(), backend=self.backend, seed=self.seed)
+        if self.score is not None:
+            return self._score(scores[self.score])
         return {name: self._score(scores[name]) for name in SCORES}
 
 
@@ -134,9 +144,10 @@ class TotalCorrelation(RowMetric):
     higher_is_better = False
     plot_upper_bound = None
 
-    def update(self, codes: Tensor, factors: Tensor | None = None) -> None:
+    def update(self, codes: Any, factors: Any = None) -> None:
         """Add codes ``[N, D]``. Factors are not looked at: they are accepted so that a collection can pass them."""
-        self._append(codes, codes.new_zeros(len(codes)), "codes and factors")
+        nothing = torch.zeros(len(codes), dtype=torch.uint8)
+        self._append(codes, nothing, ("codes", "[N, D]"), ("nothing", "[N]"))
 
     def compute(self) -> Tensor:
         """The score of all rows seen so far."""

@@ -44,7 +44,7 @@ class SetAveragePrecision(RowMetric):
                 f"Every update must have as many slots and rows of targets as the first, {self.left[0].shape[1]} and "
                 f"{self.right[0].shape[1]}, got {predictions.shape[1]} and {targets.shape[1]}: pad targets with zeros."
             )
-        self._append(predictions, targets, "predictions and targets")
+        self._append(predictions, targets, ("predictions of sets", "[B, K, 19]"), ("targets", "[B, M, 19]"))
 
     def compute(self) -> dict[str, Tensor]:
         """The score of all images seen so far at each threshold."""

@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.cli.slot_experiments import held_out_scenes, predict
+from unknot.metrics import held_out_scenes
 from unknot.metrics.functional.sets import average_precisions
+from unknot.metrics.slots import predict_sets
 from unknot.zoo import BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 
 SMALL = {"image_shape": (3, 32, 32), "channels": 8, "strides": (2, 2)}
@@ -44,7 +45,7 @@ def test_thresholds_of_several_checkpoints(saved: Path, capsys: pytest.CaptureFi
     assert found["mlp"]["draws"][0] == found["mlp"]["draws"][1]  # an MLP draws no slots
     batch = held_out_scenes((32, 32), "clevr_scenes", 6)
     expected = average_precisions(
-        predict(SlotSetPredictor.from_pretrained("slot"), batch.images, seed=1), batch.targets
+        predict_sets(SlotSetPredictor.from_pretrained("slot"), batch.images, seed=1), batch.targets
     )
     assert found["slot"]["draws"][1] == pytest.approx([100 * score for score in expected])
     for name in ("ap", "sets-slot", "sets-mlp"):

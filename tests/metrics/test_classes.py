@@ -319,3 +319,49 @@ def test_two_processes_agree_with_one_to_the_last_digit(tmp_path, monkeypatch, r
         for values, _ in results:
             assert same(values[name], expected), name
     assert [set(rows.values()) for _, rows in results] == [{61}, {60}]
+
+
+BAD = {
+    "flat codes": (torch.rand(4), torch.ones(4, 2, dtype=torch.long), r"codes must have shape \[N, D\]"),
+    "float factors": (torch.rand(4, 2), torch.rand(4, 2), "factors must be integer classes"),
+    "rows": (torch.rand(4, 2), torch.ones(3, 2, dtype=torch.long), "as many rows, got 4 and 3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("kind", [m.MIG, m.DCI, m.SAP])
+def test_a_bad_batch_is_refused_when_it_comes(case, kind):
+    codes, factors, message = BAD[case]
+    metric = kind()
+    with pytest.raises(ValueError, match=message):
+        metric.update(codes, factors)
+    assert not metric.left
+
+
+def test_widths_may_not_change():
+    metric = m.MIG()
+    metric.update(*codes_and_factors())
+    with pytest.raises(ValueError, match=r"as wide as in the first update, \[3\], got \[2\]"):
+        metric.update(torch.rand(4, 2), torch.ones(4, 2, dtype=torch.long))
+
+
+def test_arrays_are_taken():
+    codes, factors = codes_and_factors()
+    tensors, arrays = m.MIG(), m.MIG()
+    tensors.update(codes, factors)
+    arrays.update(codes.numpy(), factors.numpy())
+    assert tensors.compute() == arrays.compute()
+
+
+def test_one_number_of_dci_can_be_logged_and_drawn():
+    codes, factors = codes_and_factors()
+    collection = MetricCollection({"dci": m.DCI(score="disentanglement"), "mig": m.MIG()})
+    collection.update(codes, factors)
+    whole = m.DCI()
+    whole.update(codes, factors)
+    values = collection.compute()
+    assert values["dci"] == whole.compute()["disentanglement"]
+    collection.plot()
+    plt.close("all")
+    with pytest.raises(ValueError, match="score must be one of disentanglement, completeness"):
+        m.DCI(score="dci")

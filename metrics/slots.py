@@ -1,0 +1,161 @@
+"""How well set predictors and slots do on held-out scenes: chapter "Learning About Multiple Objects"."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from unknot._modes import evaluation_mode
+from unknot._seeding import derive_seed
+from unknot.datamodules import CLEVR, SetBatch
+from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
+from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
+from unknot.metrics.scores import Scores
+from unknot.metrics.sets import ap_names
+
+ARI_SIDE = 32  # at which the chapter compares attention with masks
+CHUNK = 64
+
+
+def held_out_scenes(
+    image_size: tuple[int, int],
+    data: str = "clevr_scenes",
+    n: int = 512,
+    seed: int = 0,
+    split: str = "val",
+    redraw: bool = False,
+    exactly: int | None = None,
+) -> SetBatch:
+    """Scenes to test on, none of which a training stream draws.
+
+    Args:
+        image_size: (height, width).
+        data: ``"clevr_scenes"`` draws new scenes; anything else is a folder of CLEVR.
+        n: how many at most.
+        seed: of new scenes.
+        split: of a folder.
+        redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
+        exactly: only scenes with this number of objects.
+
+    >>> scenes = held_out_scenes((32, 32), n=2, exactly=4)
+    >>> scenes.images.shape, scenes.targets.shape
+    (torch.Size([2, 3, 32, 32]), torch.Size([2, 4, 19]))
+    """
+    if data == "clevr_scenes":
+        fewest, most = (3, 10) if exactly is None else (exactly, exactly)
+        drawer = ClevrScenes(image_size, most, fewest)
+        generator = torch.Generator().manual_seed(derive_seed(seed, exactly or 0, 0x7E57))
+        sizes = [min(4 * CHUNK, n - i) for i in range(0, n, 4 * CHUNK)]
+        parts = [drawer.draw(size, generator) for size in tqdm(sizes, desc="drawing scenes", disable=None, leave=False)]
+        return SetBatch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    dataset = CLEVR(data, split, image_size=image_size, skip_missing=True)
+    count = dataset.scenes.real.sum(1)
+    numbers = torch.nonzero((count == exactly) if exactly else (count > 0))[:n, 0].tolist()
+    if not numbers:
+        raise ValueError(f"{data}: no scene with exactly {exactly} objects in its {split} split; use clevr_scenes.")
+    if redraw:
+        scenes = dataset.scenes[numbers]
+        drawn, masks = draw_scenes(scenes, image_size)
+        return SetBatch(drawn / 255, scenes.targets(exactly or dataset.max_objects), masks)
+    batch = dataset.batch(numbers)
+    return batch._replace(targets=batch.targets[:, :exactly])
+
+
+def predict_sets(
+    model: Any, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None, seed: int = 0
+) -> Tensor:
+    """Predicted sets ``[B, K, 19]``, part by part, from initial slots that ``seed`` fixes."""
+    with _noise_of(model, seed):
+        parts = tqdm(images.split(CHUNK), desc="predicting", disable=None, leave=False)
+        return torch.cat([model.predict_sets(part, num_slots, num_iterations).sets for part in parts])
+
+
+def set_scores(
+    model: Any,
+    scenes: SetBatch,
+    draws: int = 1,
+    seed: int = 0,
+    num_slots: int | None = None,
+    num_iterations: int | None = None,
+) -> Scores:
+    """Average precision of a set predictor at each threshold of the chapter: ``ap_inf``, ``ap_1``, ``ap_0.5``, ...
+
+    Args:
+        model: a set predictor of the zoo.
+        scenes: images and targets, such as :func:`held_out_scenes` gives.
+        draws: of initial slots; scores are means over them, with ``.std``, and ``.details`` has each.
+        seed: of the first draw.
+        num_slots: slots at test time, where the model can take another number.
+        num_iterations: iterations at test time, likewise.
+
+    >>> from unknot.zoo import SlotSetPredictor
+    >>> model = SlotSetPredictor(image_shape=(3, 32, 32))
+    >>> list(set_scores(model, held_out_scenes((32, 32), n=4)))
+    ['ap_inf', 'ap_1', 'ap_0.5', 'ap_0.25', 'ap_0.125']
+    """
+    _check(model, "sets", draws)
+    found = []
+    for draw in range(draws):
+        sets = predict_sets(model, scenes.images, num_slots, num_iterations, seed + draw)
+        found.append(dict(zip(ap_names(THRESHOLDS), average_precisions(sets, scenes.targets), strict=True)))
+    chosen = {"num_slots": num_slots, "num_iterations": num_iterations}
+    return _summary(found, scenes, seed, {name: value for name, value in chosen.items() if value is not None})
+
+
+def attention_score(model: Any, scenes: SetBatch, draws: int = 1, seed: int = 0) -> Scores:
+    """The adjusted Rand index ``ari``, without the background, of what slots attend to, at 32 x 32.
+
+    Args:
+        model: a set predictor with attention, or a model that takes images apart into masks, such as
+            ``SlotAutoEncoder``.
+        scenes: images with masks, such as :func:`held_out_scenes` gives.
+        draws: of initial slots; the score is the mean over them, with ``.std``, and ``.details`` has each.
+        seed: of the first draw.
+    """
+    _check(model, "attention", draws)
+    if scenes.masks is None:
+        raise ValueError("These scenes have no masks: take drawn ones, or held_out_scenes(..., redraw=True).")
+    true = F.interpolate(scenes.masks[:, None].float(), (ARI_SIDE, ARI_SIDE), mode="nearest-exact")[:, 0].long()
+    found = []
+    for draw in range(draws):
+        with _noise_of(model, seed + draw):
+            batches = tqdm(scenes.images.split(CHUNK), desc="attending", disable=None, leave=False)
+            maps = [F.interpolate(_attention(model, part), (ARI_SIDE, ARI_SIDE), mode="bilinear") for part in batches]
+        found.append({"ari": float(adjusted_rand_indices(torch.cat(maps), true).mean())})
+    return _summary(found, scenes, seed, {})
+
+
+def _attention(model: Any, images: Tensor) -> Tensor:
+    if "slots" in model.capabilities:
+        masks: Tensor = model.decompose(images).masks
+        return masks.float()
+    attention: Tensor | None = model.predict_sets(images).attention
+    if attention is None:
+        raise ValueError(f"A {type(model).__name__} has no attention.")
+    return attention.float()
+
+
+def _check(model: Any, needs: str, draws: int) -> None:
+    offered: frozenset[str] = getattr(model, "capabilities", frozenset())
+    if not offered & ({"sets"} if needs == "sets" else {"sets", "slots"}):
+        raise ValueError(f"A {type(model).__name__} has no {needs} to score; models of codes are for `evaluate`.")
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}.")
+
+
+def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, int]) -> Scores:
+    protocol = {"num_test": len(scenes.images), "seed": seed, "draws": len(found)} | options
+    scores = Scores.of_draws(found, protocol)
+    scores.details = {name: {str(i): draw[name] for i, draw in enumerate(found)} for name in found[0]}
+    return scores
+
+
+@contextmanager
+def _noise_of(model: Any, seed: int) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(), evaluation_mode(model):
+        torch.manual_seed(derive_seed(seed, 0x510))
+        yield
