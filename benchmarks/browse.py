@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import statistics
 import tempfile
 import threading
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import uvicorn
 
-from unknot.hub.browsing import browse_app
+from unknot.hub import serving
+from unknot.hub.browsing import Keys, browse_app
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index
 from unknot.zoo import BetaVAE
@@ -53,14 +52,13 @@ def main() -> None:
         print(f"index of {len(index.entries)} checkpoints: {time.perf_counter() - start:.2f} s")
         index.refresh()
         index.learn()
-        listening = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(browse_app(index, "token"), log_level="critical", lifespan="off")
-        server = uvicorn.Server(config)
+        listening, keys = serving.listen("127.0.0.1", 0), Keys()
+        server = serving.make_server(browse_app(index, "token", keys=keys), log_level="critical")
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         browser = start_browser(chromium, driver)
         try:
-            measure(browser, f"http://127.0.0.1:{listening.getsockname()[1]}/", options.repeats)
+            measure(browser, serving.address_of(listening, "127.0.0.1"), keys, options.repeats)
         finally:
             browser.quit()
             server.should_exit = True
@@ -100,13 +98,13 @@ def start_browser(chromium: str, driver: str) -> Any:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
-def measure(browser: Any, url: str, repeats: int) -> None:
+def measure(browser: Any, url: str, keys: Keys, repeats: int) -> None:
     """Load the page anew each time, then act on it."""
     ready = "return document.body.dataset.rendered && performance.now()"
     loads: list[float] = []
     for _ in range(repeats):
         browser.get("about:blank")
-        browser.get(url)
+        browser.get(f"{url}/?key={keys.current}")
         while not (told := browser.execute_script(ready)):
             time.sleep(0.005)
         loads.append(told)
@@ -118,6 +116,10 @@ def measure(browser: Any, url: str, repeats: int) -> None:
         "all data sets again": SET.format("dataset", "", "change"),
         "search": SET.format("q", "lab-3", "input"),
         "end of search": SET.format("q", "", "input"),
+        "table": "document.querySelector('[data-view=table]').click()",
+        "sort the table": "document.querySelector('[data-sort=dci]').click()",
+        "group by setting": "document.querySelector('[name=grouped]').click()",
+        "no groups": "document.querySelector('[name=grouped]').click()",
         "scatter": "document.querySelector('[data-view=scatter]').click()",
         "gallery": "document.querySelector('[data-view=gallery]').click()",
         "scroll to the end": "scrollTo(0, document.body.scrollHeight)",
