@@ -236,6 +236,8 @@ class Pages:
         iterations, slots, seed = (_count(query.get(name)) for name in ("iterations", "slots", "seed"))
 
         def use(player: Any) -> Any:
+            if not hasattr(player, "upload"):
+                raise ValueError("This model looks at matrices, not at an image.")
             if isinstance(player, ScenePlayer):
                 return player.upload(content, seed or 0, iterations, slots)
             return player.upload(content)

@@ -8,7 +8,7 @@ from unknot.zoo import MODELS, VAE
 
 
 def describe_model(name: str | None) -> dict[str, Any]:
-    """Family of a model of the zoo, and what can be done with it live: move latents, see slots or predicted sets.
+    """Family of a model of the zoo, and what can be done with it live: move latents, see slots, sets or matrices.
 
     >>> describe_model("BetaVAE"), describe_model("no such model")
     ({'family': 'vae', 'kind': 'latents'}, {})
@@ -18,9 +18,11 @@ def describe_model(name: str | None) -> dict[str, Any]:
 
 
 def kind_of(cls: type[Any]) -> str | None:
-    """``"latents"`` of VAEs, ``"slots"`` of what takes images apart, ``"sets"`` of what predicts objects."""
+    """``"latents"`` of VAEs, ``"slots"`` of what takes images apart, ``"sets"`` and ``"matrices"`` of their solvers."""
     if issubclass(cls, VAE):
         return "latents"
+    if getattr(cls, "batch", None) == "matrices":
+        return "matrices"
     return "slots" if hasattr(cls, "decompose") else "sets" if hasattr(cls, "predict_sets") else None
 
 

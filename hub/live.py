@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset
+from unknot.datamodules.matrices import sample_matrices
 from unknot.hub.client import MAX_PIXELS
 from unknot.hub.kinds import data_of, kind_of
 from unknot.hub.loading import load
@@ -243,12 +244,45 @@ class ScenePlayer(Player):
         return {"objects": sorted(objects, key=lambda told: -told["present"])}
 
 
+class MatrixPlayer(Player):
+    """A model that completes matrices of panels: which answer it takes for the ninth."""
+
+    @torch.inference_mode()
+    def look(self, origin: str, seed: int, iterations: int | None = None, slots: int | None = None) -> dict[str, Any]:
+        """A random matrix, its answers, and how likely the model finds each."""
+        self._images(1, 0)  # says what is missing
+        assert self.dataset is not None
+        if self.model.embedding == "codes":
+            raise ValueError("This model reads codes of another model, which is not known here.")
+        generator = torch.Generator().manual_seed(seed)
+        sizes = self.dataset.factor_space.sizes
+        if self.model.sizes and tuple(self.model.sizes) != tuple(sizes):
+            raise ValueError(
+                f"This model knows factors of sizes {self.model.sizes}, and {self.dataset.name} has {sizes}."
+            )
+        drawn = sample_matrices(sizes, 1, generator)
+        panels = torch.cat([drawn.context, drawn.answers], dim=1)[0]
+        images = self.dataset.observe(panels, generator)
+        asked = (images if self.model.embedding == "images" else panels)[None]
+        with self.lock:
+            likely = self.model(asked[:, :8], asked[:, 8:])[0].softmax(0)
+        shown = [data_uri(png(image)) for image in images]
+        return {
+            "context": shown[:8],
+            "answers": [
+                {"image": image, "share": float(share)} for image, share in zip(shown[8:], likely, strict=True)
+            ],
+            "right": int(drawn.position[0]),
+            "picked": int(likely.argmax()),
+        }
+
+
 def player_of(model: Any) -> Player:
     """What can be done with a model live."""
     kind = kind_of(type(model))
     if kind is None:
         raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
-    return LatentPlayer(model) if kind == "latents" else ScenePlayer(model)
+    return {"latents": LatentPlayer, "matrices": MatrixPlayer}.get(kind, ScenePlayer)(model)
 
 
 class Players:

@@ -2,7 +2,7 @@ import { trainingPart } from "./curves.js";
 import { byId, button, el, grid, note, notify, number, section, sizeOf, snippet, table, warning } from "./dom.js";
 import { latentsPart } from "./latents.js";
 import { markdown } from "./markdown.js";
-import { scenesPart } from "./scenes.js";
+import { matricesPart, scenesPart } from "./scenes.js";
 import { address, embedded, get, post } from "./server.js";
 import { closeDetail, detailOf, label, learn, nameOf, page, schedule, score, spread, store, update } from "./state.js";
 
@@ -37,6 +37,7 @@ export async function showDetail(toggle) {
 function livePart(told) {
   const isUnknown = !told.kind && !store.ready && !embedded && told.sources[0] !== "table";
   if (told.kind === "latents" || isUnknown) return latentsPart(told);
+  if (told.kind === "matrices") return matricesPart(told);
   if (told.kind === "slots" || told.kind === "sets") return scenesPart(told);
   return null;
 }

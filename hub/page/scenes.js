@@ -46,6 +46,38 @@ export function scenesPart(told) {
   return section(title, bar, sliders, place);
 }
 
+/* Models that complete a matrix of panels. */
+export function matricesPart(told) {
+  const title = "A matrix to complete";
+  if (embedded) return told.seen ? section(title, ...matrixOf(told.seen)) : null;
+  if (!told.local) return section(title, note("Download the model to use it."));
+  const place = el("div", {}, note("Loading the model…"));
+  let seed = 0;
+  const look = newestOnly(
+    async () => {
+      const answer = await post(address(told.id, "look"), { origin: "data", seed });
+      place.replaceChildren(...matrixOf(await answer.json()));
+    },
+    (message) => place.replaceChildren(warning(message)),
+  );
+  const another = button("another matrix", () => {
+    seed = Math.floor(Math.random() * 2 ** 31);
+    look();
+  });
+  look();
+  return section(title, el("div", { class: "row starts" }, another), place);
+}
+
+function matrixOf({ context, answers, right, picked }) {
+  const panels = context.map((src, place) => el("img", { src, alt: `panel ${place + 1}`, class: "pixels" }));
+  const asked = el("span", { class: "asked" }, "?");
+  const answerOf = ({ image, share }, place) => {
+    const marks = [place === right ? "right" : null, place === picked ? "picked" : null].filter(Boolean).join(", ");
+    return el("div", { class: place === right ? "right" : "" }, figureOf(image, `${(100 * share).toFixed(0)} %${marks && ` · ${marks}`}`));
+  };
+  return [el("div", { class: "matrix" }, panels, asked), el("div", { class: "scene answers" }, answers.map(answerOf))];
+}
+
 function own0(told, name, otherwise) {
   const value = told.arguments && Object.hasOwn(told.arguments, name) ? told.arguments[name] : otherwise;
   return Number.isInteger(value) ? value : otherwise;

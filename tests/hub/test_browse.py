@@ -36,6 +36,7 @@ from unknot.zoo import (
     SlotAutoEncoder,
     SlotMLPSetPredictor,
     SlotSetPredictor,
+    WReN,
 )
 
 TOKEN = "secret"
@@ -533,6 +534,20 @@ def test_scenes_are_taken_apart(cls):
         assert len(more.get("slots") or more["objects"]) == 6
     with pytest.raises(ValueError, match="iterations must be from 1 to 20"):
         player.look("data", 3, 10**9, None)
+
+
+def test_matrices_are_completed():
+    for model in (WReN("images"), WReN("onehot", sizes=(5, 6, 3, 3, 4, 4))):
+        player = player_of(model.eval())
+        with pytest.raises(ValueError, match="is not at hand"):
+            player.look("data", 3)
+        model.trained_on = "abstract_dsprites_5x6x3x3x4x4"
+        seen = player.look("data", 3)
+        assert (len(seen["context"]), len(seen["answers"])) == (8, 6)
+        shares = [answer["share"] for answer in seen["answers"]]
+        assert sum(shares) == pytest.approx(1)
+        assert shares.index(max(shares)) == seen["picked"]
+        assert player.look("data", 3) == seen
 
 
 def test_many_codes_and_large_images_stay_within_bounds():
