@@ -6,9 +6,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from common import Row, compare, run
 from torch.utils.data import default_collate
 
 from unknot.datamodules import DSprites
@@ -33,6 +35,23 @@ def main() -> None:
         DSprites().prepare()
         print(f"opening the cache again, checked: {time.perf_counter() - start:.2f} s")
         subprocess.run([sys.executable, __file__, "batches"], check=True)
+
+
+def entries() -> Iterator[Row]:
+    """A batch at once, beside the same images one by one."""
+    dataset = DSprites()
+    generator = torch.Generator().manual_seed(0)
+    draws = [dataset.factor_space.sample(BATCH, generator) for _ in range(REPEATS)]
+
+    def at_once() -> None:
+        for factors in draws:
+            dataset.observe(factors)
+
+    def one_by_one() -> None:
+        for factors in draws[: REPEATS // 10] * 10:
+            default_collate([dataset[index][0] for index in dataset.factor_space.index(factors).tolist()])
+
+    yield compare("batches of 64 dSprites images", at_once, "image by image", one_by_one)
 
 
 def batches() -> None:
@@ -61,4 +80,4 @@ def batches() -> None:
 
 
 if __name__ == "__main__":
-    batches() if sys.argv[1:] == ["batches"] else main()
+    run(entries, batches if sys.argv[1:] == ["batches"] else main)

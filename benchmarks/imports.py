@@ -8,6 +8,10 @@ Every import is a process of its own; the three take turns, and the least of eac
 import resource
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+
+from common import Row, compare, run
 
 ROUNDS = 5
 MODULES = ("pytorch_lightning", "unknot.datamodules", "unknot.zoo")
@@ -19,6 +23,17 @@ def seconds(module: str) -> float:
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def entries() -> Iterator[Row]:
+    """Each of ours beside Lightning; a ratio of one means that it costs nothing on top."""
+
+    def both(side: Callable[[], str]) -> tuple[float, float]:
+        start = time.perf_counter()
+        return seconds(side()), time.perf_counter() - start
+
+    for module in MODULES[1:]:
+        yield compare(f"import {module}", lambda name=module: name, MODULES[0], lambda: MODULES[0], 3, measure=both)
 
 
 def main() -> None:
@@ -33,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(entries, main)

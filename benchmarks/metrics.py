@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from common import Row, compare, run
 from scipy.linalg import expm
 from scipy.stats import spearmanr
 from tqdm.auto import tqdm
@@ -67,13 +68,18 @@ def agreement(num_train: int, num_test: int) -> None:
         print(f"{name}: largest difference {np.abs(a - b).max():.4f}, rank correlation {spearmanr(a, b)[0]:.4f}")
 
 
-def speed(num_train: int, num_test: int) -> None:
-    """DCI by both backends, and all cheap scores together, on ten codes of dSprites' factors."""
+def mixed_codes(num_train: int, num_test: int) -> tuple[np.ndarray, ...]:
+    """Five codes that are dSprites' factors and five that mix them: to fit on and to test on."""
     rng = np.random.default_rng(0)
     factors = rng.integers(0, DSPRITES, size=(num_train + num_test, len(DSPRITES)))
     clean = factors / np.array(DSPRITES)
     codes = np.hstack([clean, clean @ rng.normal(size=(5, 5))]) + 0.05 * rng.normal(size=(len(factors), 10))
-    split = codes[:num_train], factors[:num_train], codes[num_train:], factors[num_train:]
+    return codes[:num_train], factors[:num_train], codes[num_train:], factors[num_train:]
+
+
+def speed(num_train: int, num_test: int) -> None:
+    """DCI by both backends, and all cheap scores together, on ten codes of dSprites' factors."""
+    split = mixed_codes(num_train, num_test)
     scores, seconds = {}, {}
     for backend in ("unknot", "sklearn"):
         start = time.perf_counter()
@@ -101,6 +107,20 @@ def speed(num_train: int, num_test: int) -> None:
     print(f"all six together: {total:.1f} s")
 
 
+def entries() -> Iterator[Row]:
+    """DCI beside scikit-learn's trees, where one fits often and where one fits once."""
+    torch.set_num_threads(1)
+    for num_train, rounds in ((1_000, 3), (2_000, 3), (10_000, 1)):
+        split = mixed_codes(num_train, num_train // 2)
+        yield compare(
+            f"DCI at {num_train:,} + {num_train // 2:,} samples of dSprites' factors",
+            lambda split=split: functional.dci(*split, backend="unknot"),
+            "scikit-learn's trees",
+            lambda split=split: functional.dci(*split, backend="sklearn"),
+            rounds,
+        )
+
+
 def main() -> None:
     """Run both parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,4 +139,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(entries, main)

@@ -3,11 +3,12 @@
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 import torch
+from common import Row, compare, run
 from PIL import Image
 
 from unknot.datamodules.clevr import CLEVR
@@ -57,6 +58,28 @@ def clevr_scenes() -> None:
             del batches
 
 
+def entries() -> Iterator[Row]:
+    """A batch of scenes at once, beside the same number one by one."""
+    torch.set_num_threads(1)
+    dataset = ClevrScenes(image_size=64)
+
+    def draw(n: int, seed: int = 0) -> object:
+        return dataset.draw(n, torch.Generator().manual_seed(seed))
+
+    def one_by_one() -> None:
+        for seed in range(BATCH):
+            draw(1, seed)
+
+    yield compare(f"{BATCH} drawn scenes of 64 x 64 pixels", lambda: draw(BATCH), "scene by scene", one_by_one, 3)
+
+
+def everything() -> None:
+    """All of it."""
+    clevr_scenes()
+    original_files()
+    rooms3d()
+
+
 def original_files() -> None:
     """The same scenes as 480 x 320 PNG files, which is how CLEVR comes."""
     scenes = sample_scenes(BATCH, torch.Generator().manual_seed(0))
@@ -100,6 +123,4 @@ def rooms3d() -> None:
 
 
 if __name__ == "__main__":
-    clevr_scenes()
-    original_files()
-    rooms3d()
+    run(entries, everything)

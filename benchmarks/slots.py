@@ -11,10 +11,12 @@ import argparse
 import os
 import statistics
 import time
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from common import Row, compare, run
 from slot_attention import SlotAttention as Theirs
 from tqdm.auto import tqdm
 
@@ -60,6 +62,16 @@ def same_function(ours: SlotAttention) -> float:
         return float((ours(inputs).slots - expected).abs().max())
 
 
+def entries() -> Iterator[Row]:
+    """Both modules on the same inputs."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ours, theirs = SlotAttention(SLOTS, DIM, num_iterations=ITERATIONS), Theirs(SLOTS, DIM, ITERATIONS)
+    inputs = torch.randn(BATCH, INPUTS, DIM, requires_grad=True)
+    name = "Slot Attention, forward and backward"
+    yield compare(name, lambda: seconds(ours, inputs), "slot-attention", lambda: seconds(theirs, inputs), 15)
+
+
 def main() -> None:
     """Alternate, and print medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(entries, main)

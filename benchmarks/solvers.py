@@ -10,7 +10,7 @@ import argparse
 import io
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 import scipy.optimize
 import torch
+from common import Row, compare, run
 
 from unknot.solvers import LeastSquares, frank_wolfe, matching_pursuit, nonnegative_matching_pursuit
 from unknot.solvers.atoms import L1Ball
@@ -158,6 +159,56 @@ def cone_projection(rounds: int, atoms_count: int = 2000, dim: int = 500) -> Non
     print(f"largest ratio {worst:.2f} (target: at most 5)")
 
 
+def entries() -> Iterator[Row]:
+    """One size of each of the three."""
+    torch.set_num_threads(1)
+    from sklearn.linear_model import orthogonal_mp
+
+    rng = np.random.default_rng(0)
+    atoms = rng.standard_normal((256, 1024))
+    atoms /= np.linalg.norm(atoms, axis=0)
+    chosen = rng.standard_normal((100, 1024)) * (rng.random((100, 1024)).argsort(1) < 26)
+    targets = chosen @ atoms.T
+    yield compare(
+        "orthogonal matching pursuit of 100 signals, 256 x 1024, 26 nonzeros",
+        lambda: matching_pursuit(targets, atoms, variant="orthogonal", max_iterations=26, tol=0),
+        "scikit-learn",
+        lambda: orthogonal_mp(atoms, targets.T, n_nonzero_coefs=26),
+        3,
+    )
+    cone = np.abs(rng.standard_normal((500, 2000)))
+    cone /= np.linalg.norm(cone, axis=0)
+    target = np.abs(rng.standard_normal(500))
+    yield compare(
+        "projection on a cone of 2000 atoms in R^500, certified to 1e-8",
+        lambda: nonnegative_matching_pursuit(target, cone, tol=1e-8),
+        "scipy.optimize.nnls",
+        lambda: scipy.optimize.nnls(cone, target),
+        3,
+    )
+    try:
+        import copt
+    except ImportError:
+        return
+    matrix = rng.standard_normal((1000, 2000)) / np.sqrt(1000)
+    f = copt.loss.SquareLoss(matrix, matrix[:, :40].sum(1))
+
+    def theirs() -> None:
+        with redirect_stdout(io.StringIO()):
+            copt.minimize_frank_wolfe(
+                f.f_grad, np.zeros(2000), copt.constraint.L1Ball(40.0).lmo, step="sublinear", max_iter=200, tol=0
+            )
+
+    ours = LeastSquares(matrix, matrix[:, :40].sum(1), reduction="mean")
+    yield compare(
+        "200 iterations of Frank-Wolfe over the L1 ball, 1000 x 2000",
+        lambda: frank_wolfe(ours, L1Ball(40.0), np.zeros(2000), step="open-loop", tol=0, max_iterations=200),
+        "copt",
+        theirs,
+        3,
+    )
+
+
 def main() -> None:
     """Run the three."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -173,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(entries, main)

@@ -18,9 +18,11 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from common import Row, compare, measured, run
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor
 from torch.nn import functional as F
@@ -267,5 +269,29 @@ def main() -> None:
             print(f"{'':<14} {1 / plain:7.2f} {'':>7} {plain / statistics.median(fits):7.3f} bare in its own process")
 
 
+def entries() -> Iterator[Row]:
+    """`trainer.fit` beside the bare loop, for one model of each kind of batch."""
+    warnings.filterwarnings("ignore")
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    dataset = DSprites()
+
+    def without_start(function: Callable[[int], Any]) -> tuple[float, float]:
+        (least, quickest), (processor, clock) = (measured(lambda steps=steps: function(steps)) for steps in (5, 35))
+        return processor - least, clock - quickest
+
+    for name in ("BetaVAE", "FactorVAE", "AdaGVAE", "S2BetaVAE"):
+        batches = [data_for(name, dataset).draw(torch.Generator().manual_seed(seed)) for seed in range(20)]
+        yield compare(
+            f"30 training steps of {name} by trainer.fit",
+            lambda steps, name=name: trainer_fit(name, dataset, steps),
+            "a bare loop",
+            lambda steps, name=name, batches=batches: bare_loop(name, batches, steps),
+            3,
+            measure=without_start,
+        )
+
+
 if __name__ == "__main__":
-    main()
+    run(entries, main)

@@ -1,0 +1,119 @@
+"""One table of ratios: every benchmark with a counterpart, each measured beside it in one run.
+
+    make bench              # all; writes benchmarks/table.json and docs/benchmarks.md, and README's table
+    python benchmarks/table.py dsprites slots        # some of them; the others' rows stay as they are
+
+Prints what got slower by more than a tenth since the table that was committed. One thread, unless a row says otherwise.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
+SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "solvers")
+PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
+START, END = "<!-- from benchmarks/table.json -->", "<!-- end of the table -->"
+SLOWER = 0.9
+
+
+def main() -> None:
+    """Measure, compare, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scripts", nargs="*", choices=[*SCRIPTS, []], metavar="SCRIPT", help=f"of {', '.join(SCRIPTS)}")
+    arguments = parser.parse_args()
+    old = json.loads(TABLE.read_text()) if TABLE.exists() else {"rows": []}
+    rows = {row["name"]: row for row in old["rows"]}
+    for script in arguments.scripts or SCRIPTS:
+        for row in measure(script):
+            print(
+                f"{row['name']:<64} {row['processor']:6.2f} {row['clock']:6.2f}  against {row['against']}", flush=True
+            )
+            rows[row["name"]] = row | {"script": script, "machine": machine()}
+    for line in slower(old["rows"], list(rows.values())):
+        print(line)
+    TABLE.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
+    PAGE.write_text(f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows.values())}\n{machines(rows.values())}")
+    before, _, rest = README.read_text().partition(START)
+    README.write_text(f"{before}{START}\n{block(rows.values())}{END}{rest.partition(END)[2]}")
+
+
+INTRODUCTION = """Written by `make bench`. Both sides of a row run in turn in one process; a ratio above one means that
+unknot is faster. Processor time is that of all threads and hardly depends on what else the machine does; the clock
+does, and a high load is stated.
+"""
+
+
+def measure(script: str) -> list[dict[str, Any]]:
+    """The rows of a script, in a process of its own."""
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ
+    command = [sys.executable, str(HERE / f"{script}.py"), "--table"]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        print(f"{script}: failed with {done.returncode}; its rows are left as they were", file=sys.stderr)
+        return []
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    names = (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    cpu = next(names, f": {platform.processor()}").partition(": ")[2]
+    load = round(os.getloadavg()[0], 1)
+    return {"cpu": cpu, "cores": os.cpu_count(), "load": load, "python": platform.python_version(), **versions}
+
+
+def slower(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
+    """A line for each row whose ratio fell by more than a tenth.
+
+    >>> slower([{"name": "a", "processor": 2.0}], [{"name": "a", "processor": 1.7}])
+    ['slower: a, 2.00 before and 1.70 now']
+    """
+    before = {row["name"]: row["processor"] for row in old}
+    return [
+        f"slower: {row['name']}, {before[row['name']]:.2f} before and {row['processor']:.2f} now"
+        for row in new
+        if row["processor"] < SLOWER * before.get(row["name"], 0)
+    ]
+
+
+def block(rows: Iterable[dict[str, Any]]) -> str:
+    """What README says: the table, and where the rest is."""
+    return f"Theirs / ours: above one, ours is faster ([on what machine](docs/benchmarks.md)).\n\n{markdown(rows)}\n"
+
+
+def markdown(rows: Iterable[dict[str, Any]]) -> str:
+    """The rows as a table."""
+    lines = ["| | against | processor time | clock | threads |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['name']} | {row['against']} | {row['processor']:.2f} | {row['clock']:.2f} | {row['threads']} |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def machines(rows: Iterable[dict[str, Any]]) -> str:
+    """Where the rows come from, each place once."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        facts = ", ".join(f"{key} {value}" for key, value in row["machine"].items() if key != "load")
+        places.setdefault(facts, []).append(f"{row['name']} (load {row['machine']['load']})")
+    return "\n".join(f"On {facts}: {'; '.join(dict.fromkeys(names))}.\n" for facts, names in places.items())
+
+
+if __name__ == "__main__":
+    main()

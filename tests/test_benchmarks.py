@@ -1,0 +1,70 @@
+"""The table of ratios: what is measured, what is written, and what is said to be slower."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_ratios_are_theirs_over_ours() -> None:
+    from common import compare
+
+    calls = []
+    times = {"ours": (1.0, 2.0), "theirs": (3.0, 10.0)}
+
+    def measure(function):
+        calls.append(function())
+        return times[function()]
+
+    row = compare("a", lambda: "ours", "b", lambda: "theirs", 3, measure=measure)
+    assert (row.processor, row.clock, row.seconds) == (3.0, 5.0, 1.0)
+    assert calls == ["ours", "theirs"] * 4  # in turn, the first not counted
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_rows_that_got_slower_by_more_than_a_tenth_are_named() -> None:
+    from table import slower
+
+    old = [{"name": name, "processor": 2.0} for name in "abc"]
+    new = [{"name": "a", "processor": 1.79}, {"name": "b", "processor": 1.81}, {"name": "d", "processor": 0.1}]
+    assert slower(old, new) == ["slower: a, 2.00 before and 1.79 now"]
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_the_readme_and_the_page_have_the_committed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import table
+
+    written = table.README.read_text().partition(table.START)[2].partition(table.END)[0].lstrip("\n")
+    rows = json.loads(table.TABLE.read_text())["rows"] if table.TABLE.exists() else []
+    assert written == (table.block(rows) if rows else "")
+    row = {"name": "a", "against": "b", "processor": 2.0, "clock": 1.5, "seconds": 1.0, "rounds": 3, "threads": 1}
+    for name in ("TABLE", "PAGE", "README"):
+        monkeypatch.setattr(table, name, tmp_path / name)
+    (tmp_path / "README").write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
+    monkeypatch.setattr(table, "measure", lambda script: [row])
+    monkeypatch.setattr(sys, "argv", ["table.py", "slots"])
+    table.main()
+    assert "| a | b | 2.00 | 1.50 | 1 |" in (tmp_path / "PAGE").read_text()
+    found = (tmp_path / "README").read_text()
+    assert found.startswith("before")
+    assert found.endswith("after\n")
+    assert "| a | b | 2.00 | 1.50 | 1 |" in found
+    assert "old" not in found
+    assert json.loads((tmp_path / "TABLE").read_text())["rows"][0]["machine"]["torch"]
+
+
+def test_a_script_prints_its_rows_as_json() -> None:
+    done = subprocess.run([sys.executable, str(HERE / "dsprites.py"), "--table"], capture_output=True, text=True)
+    row = json.loads(done.stdout)
+    assert row["against"] == "image by image"
+    assert {"name", "processor", "clock", "seconds", "rounds", "threads"} <= row.keys()
