@@ -184,8 +184,9 @@ class LabelledDataModule(FactorDataModule):
             raise ValueError(f"label_seed must be a whole number, got {label_seed!r}.")
         if not 0 < train_fraction < 1:
             raise ValueError(f"train_fraction must lie between 0 and 1, got {train_fraction}.")
-        self.labelling = labelling if isinstance(labelling, Labelling) else NAMED[labelling]()
-        self.labelling.check(dataset.factor_space)
+        self.labelling = labelling
+        self._annotator = labelling if isinstance(labelling, Labelling) else NAMED[labelling]()
+        self._annotator.check(dataset.factor_space)
         self.train_fraction = train_fraction
         self.label_seed = label_seed
 
@@ -201,7 +202,7 @@ class LabelledDataModule(FactorDataModule):
         space = self.dataset.factor_space
         factors = space.sample(self.num_labels, generator)
         images = self.dataset.observe(factors, generator)
-        labels, sizes = self.labelling.label(factors, space.sizes, generator)
+        labels, sizes = self._annotator.label(factors, space.sizes, generator)
         return LabelledImages(images, labels / torch.tensor(sizes))
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from unknot._objects import OBJECT_SIZE
 from unknot.datamodules.clevr import CLEVR
@@ -227,6 +228,35 @@ def test_masks_are_read_where_there_are_some(drawn: Any) -> None:
     # They can be drawn instead, from what the scenes say.
     found = draw_masks(dataset.scenes, FRAME, frame=FRAME)
     assert (found != masks).float().mean() < 5e-3
+
+
+def test_a_part_of_the_frame_may_be_chosen(drawn: Any, empty_cache: Path) -> None:
+    root, _, images, masks = drawn
+    height, width = FRAME
+    box = (height // 8, height - 2, 5, width // 2)
+    part = CLEVR(root, image_size=(box[1] - box[0], box[3] - box[2]), crop=box)
+    top, bottom, left, right = box
+    batch = part.batch(range(6))
+    assert torch.equal((batch.images * 255).round(), images[:, :, top:bottom, left:right].float())
+    assert batch.masks is not None
+    assert torch.equal(batch.masks, masks[:, top:bottom, left:right])
+    kept = CLEVR(root, image_size=part.image_size, crop=box, cached=True).batch(range(6))
+    assert torch.equal(kept.images, batch.images)
+    for wrong in ((0, height + 1, 0, 5), (5, 5, 0, 5), (0, 5, 0), "middle"):
+        with pytest.raises(ValueError, match=r"crop must be four whole numbers \(top, bottom, left, right\)"):
+            CLEVR(root, crop=wrong)  # type: ignore[arg-type]
+
+
+def test_a_damaged_file_of_the_cache_is_made_anew(drawn: Any, empty_cache: Path) -> None:
+    def read() -> Tensor:
+        return CLEVR(drawn[0], image_size=16, cached=True).batch([0, 5]).images
+
+    whole = read()
+    (file,) = empty_cache.glob("clevr-*.npy")
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 0xFF
+    file.write_bytes(content)
+    assert torch.equal(read(), whole)
 
 
 def test_layouts_are_those_of_the_images(drawn: Any) -> None:

@@ -217,3 +217,34 @@ def test_a_dataset_must_say_what_is_observed() -> None:
 
     with pytest.raises(TypeError, match="observe"):
         Incomplete()  # type: ignore[abstract]
+
+
+def test_slices_lists_and_masks_give_as_many_images_as_factors() -> None:
+    class Numbers(GroundTruthDataset):
+        name = "numbers"
+        factor_space = FactorSpace(("a", "b"), (3, 4))
+        image_shape = (1, 1, 1)
+
+        def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+            return self.factor_space.index(factors)[:, None, None, None].float()
+
+    dataset = Numbers()
+    mask = torch.arange(12) % 5 == 0
+    for index, expected in [
+        (slice(4), [0, 1, 2, 3]),
+        (slice(-3, None), [9, 10, 11]),
+        (slice(2, 10, 4), [2, 6]),
+        ([3, 1, -1], [3, 1, 11]),
+        (torch.tensor([5]), [5]),
+        (mask, [0, 5, 10]),
+        (slice(5, 5), []),
+    ]:
+        images, factors = dataset[index]
+        assert images.flatten().tolist() == expected
+        assert dataset.factor_space.index(factors).tolist() == expected
+    image, factors = dataset[np.int64(-1)]
+    assert image.shape == (1, 1, 1)
+    assert factors.tolist() == [2, 3]
+    for wrong in (12, [0, 12], [0.5], mask[:5], [[1]]):
+        with pytest.raises(IndexError):
+            dataset[wrong]

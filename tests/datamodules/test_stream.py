@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unknot._lightning import pl
 from unknot._seeding import derive_seed
-from unknot.datamodules import ColorDSprites, DSprites, FactorDataModule, GroundTruthDataset, NoisyDSprites
+from unknot.datamodules import ColorDSprites, DSprites, FactorDataModule, GroundTruthDataset, NoisyDSprites, Resized
 
 pytestmark = pytest.mark.usefixtures("drawn")
 
@@ -236,3 +236,40 @@ def test_derived_seeds_differ_and_suit_torch() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert max(seeds).bit_length() == 63
     assert seeds == [derive_seed(*key) for key in keys]
+
+
+def test_setup_works_without_a_trainer() -> None:
+    streams = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        data = module(seed=None)
+        data.prepare_data()
+        data.setup("fit")
+        streams.append(training(data))
+    assert torch.equal(streams[0], streams[1])
+    assert not torch.equal(streams[0], streams[2])
+    assert torch.equal(streams[0], training(module(seed=1)))
+
+
+def test_an_epoch_is_a_number_of_steps_and_the_stream_goes_on() -> None:
+    loader = module(steps_per_epoch=3).train_dataloader()
+    assert len(loader) == 3
+    assert len(module().train_dataloader()) == 1000
+    assert torch.equal(torch.stack([*loader, *loader]), training(module(), batches=6))
+    assert len(module().val_dataloader()) == 3
+
+
+def test_factors_come_on_request_and_images_at_another_size() -> None:
+    dataset = opened(DSprites)
+    images, factors = next(iter(module(dataset, with_factors=True).train_dataloader()))
+    assert torch.equal(dataset.observe(factors), images)
+    assert torch.equal(images, next(iter(module(dataset).train_dataloader())))
+    small = FactorDataModule(Resized(dataset, 16, cached=False), batch_size=8, seed=0)
+    assert small.image_shape == (1, 16, 16)
+    assert isinstance(FactorDataModule(dataset, image_size=16).dataset, Resized)
+    assert FactorDataModule(dataset, image_size=16).image_shape == (1, 16, 16)
+
+
+def test_a_class_is_no_data_set() -> None:
+    with pytest.raises(ValueError, match=r"dataset must be a ground-truth data set such as DSprites\(\), got <class"):
+        FactorDataModule(DSprites)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """A killed run, resumed, ends exactly where an uninterrupted one does."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from unknot._lightning import pl
-from unknot.datamodules import DSprites, FactorDataModule
+from unknot.datamodules import DSprites, FactorDataModule, ImageDataModule, Resized
 from unknot.zoo import BetaVAE
 
 STEPS = 60
@@ -83,6 +84,50 @@ def test_resume_is_exact_at_any_step(tmp_path: Path, trainer: dict[str, object])
         fit(tmp_path, steps, **trainer)
         # The seed of the resumed process must not matter: that of the run is in the checkpoint.
         assert same(fit(tmp_path, 8, tmp_path / f"{steps}.ckpt", seed=99, **trainer), whole)
+
+
+class Killed(pl.Callback):
+    """Ends the process at the beginning of a step, without a chance to clean up."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: object, number: int) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(folder: Path, source: str, seed: int, resume: bool = False, **options: object) -> BetaVAE:
+    """Three epochs of four steps, with two workers, augmentation and validation, and a checkpoint after every step."""
+    pl.seed_everything(seed, verbose=False)
+    model = BetaVAE(image_shape=(1, 32, 32))
+    workers = {"batch_size": 5, "num_workers": 2, "num_val_batches": 1}
+    if source == "own images":
+        images = torch.rand(20, 1, 32, 32, generator=torch.Generator().manual_seed(0)) / 2
+        data: pl.LightningDataModule = ImageDataModule(images, transform=torch.nn.Dropout(0.1), **workers)
+    else:
+        data = FactorDataModule(Resized(DSprites(), 32, cached=False), steps_per_epoch=4, **workers)
+    saving = pl.callbacks.ModelCheckpoint(folder, every_n_train_steps=1, save_last=True, save_top_k=0)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    callbacks = [saving, *options.pop("callbacks", [])]  # type: ignore[misc]
+    run = pl.Trainer(max_epochs=3, callbacks=callbacks, **quiet)
+    run.fit(model, datamodule=data, ckpt_path=folder / "last.ckpt" if resume else None, weights_only=True)
+    return model
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("source", ["own images", "stream"])
+def test_a_kill_within_an_epoch_or_at_its_end_changes_nothing(tmp_path: Path, source: str) -> None:
+    whole = train(tmp_path / "whole", source, seed=0)
+    for step in (3, 4, 6):  # in the middle of an epoch, at its end, in the middle of the next
+        folder = tmp_path / f"killed{step}"
+        options = {"folder": folder, "source": source, "seed": 0, "callbacks": [Killed(step)]}
+        process = multiprocessing.get_context("fork").Process(target=train, kwargs=options)
+        process.start()
+        process.join(300)
+        assert process.exitcode == -signal.SIGKILL
+        assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == step
+        assert same(train(folder, source, seed=99, resume=True), whole)
 
 
 def test_epochs_do_not_repeat_batches(tmp_path: Path) -> None:
