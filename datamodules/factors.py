@@ -136,15 +136,6 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
         """What names files that are made from these images, and changes when they do; ``None`` makes none."""
         return None
 
-    def split(
-        self, test_fraction: float = 1 / 3, seed: int = 0
-    ) -> "tuple[GroundTruthDataset, GroundTruthDataset] | None":
-        """Two data sets that share no image, to fit on and to test on, where images are few enough to come twice.
-
-        ``None`` where draws are as good as new, which is what the studies do with a whole grid.
-        """
-        return None
-
     def __len__(self) -> int:
         return self.factor_space.size
 
