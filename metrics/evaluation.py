@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from unknot._words import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, ImageDataModule
 from unknot.datamodules.observed import LabelledImageDataset
-from unknot.metrics import catalogue  # noqa: F401  its import registers the scores
+from unknot.metrics import catalogue, reasoning  # noqa: F401  their import registers the scores
 from unknot.metrics.draws import Draws
 from unknot.metrics.functional.boosting import Backend
 from unknot.metrics.registry import METRICS, register
@@ -112,7 +112,9 @@ def _names(metrics: str | Iterable[str], model: Any, own_images: bool) -> list[s
         return [
             name
             for name, entry in METRICS.items()
-            if not entry.lacks(model) and not (own_images and (entry.intervenes or entry.needs == "pairs"))
+            if not entry.on_request
+            and not entry.lacks(model)
+            and not (own_images and (entry.intervenes or entry.needs == "pairs"))
         ]
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in METRICS]

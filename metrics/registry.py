@@ -15,6 +15,7 @@ class Entry(NamedTuple):
     function: Score
     needs: str | None = None
     intervenes: bool = False
+    on_request: bool = False
 
     def lacks(self, model: Any) -> str | None:
         """What of its needs a model does not offer."""
@@ -26,7 +27,9 @@ METRICS: dict[str, Entry] = {}
 """Scores that ``evaluate`` knows by name."""
 
 
-def register(name: str, needs: str | None = None, intervenes: bool = False) -> Callable[[Score], Score]:
+def register(
+    name: str, needs: str | None = None, intervenes: bool = False, on_request: bool = False
+) -> Callable[[Score], Score]:
     """Make a function of :class:`Draws` available to :func:`evaluate` as ``name``.
 
     Args:
@@ -36,6 +39,7 @@ def register(name: str, needs: str | None = None, intervenes: bool = False) -> C
             ``"all"`` leaves the score out for others.
         intervenes: whether it chooses factors of its own, and so needs images of all combinations; ``"all"`` leaves it
             out for one's own images.
+        on_request: computed only where it is named, as it takes long; ``"all"`` leaves it out.
 
     >>> @register("num_codes")
     ... def num_codes(draws):
@@ -46,7 +50,7 @@ def register(name: str, needs: str | None = None, intervenes: bool = False) -> C
     """
 
     def add(function: Score) -> Score:
-        METRICS[name] = Entry(function, needs, intervenes)
+        METRICS[name] = Entry(function, needs, intervenes, on_request)
         return function
 
     return add

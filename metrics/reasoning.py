@@ -1,0 +1,81 @@
+"""The score ``reasoning``: how soon a relation network completes matrices from a frozen representation."""
+
+import torch
+from torch import Tensor
+from tqdm.auto import trange
+
+from unknot.datamodules import Coarse, GroundTruthDataset
+from unknot.datamodules.matrices import Matrices, check_sizes, sample_matrices, solve_by_row
+from unknot.metrics.draws import Draws
+from unknot.metrics.registry import register
+
+STEPS = (300, 1000, 3000)
+"""After how many steps of batch 32 the accuracy is measured; the level of row matching is reached at about the last."""
+BATCH, TEST = 32, 3200
+GRIDS: dict[str, tuple[int, ...]] = {
+    "rooms3d": (10, 10, 10, 4, 4, 4),
+    "shapes3d": (10, 10, 10, 4, 4, 4),
+    "abstract_dsprites": (5, 6, 3, 3, 4, 4),
+}
+"""The grids of the study."""
+MOST_VALUES = 10
+"""Other data sets show four values of a factor that has more than this."""
+VERSIONS = 4
+"""Images of each grid point, where they are random."""
+
+
+def grid_of(dataset: GroundTruthDataset) -> Coarse:
+    """The coarse view of a data set that matrices are drawn from; views that are coarse already stay as they are.
+
+    >>> from unknot.datamodules import DSprites
+    >>> grid_of(DSprites()).factor_space.sizes
+    (3, 6, 4, 4, 4)
+    """
+    sizes = GRIDS.get(dataset.name.removesuffix("_32"))
+    if sizes is None:
+        sizes = tuple(4 if size > MOST_VALUES else size for size in dataset.factor_space.sizes)
+    check_sizes(sizes)
+    return Coarse(dataset, sizes)
+
+
+@register("reasoning", intervenes=True, on_request=True)
+def _reasoning(draws: Draws) -> dict[str, float]:
+    """Accuracy after each of :data:`STEPS`, all on the same matrices, and the last relative to row matching.
+
+    The network is the smallest of the study, with the same weights to start from and the same matrices for every
+    representation. ``reasoning_relative`` is 0 at chance and 1 at the level of a solver that matches rows; an accuracy
+    shows reasoning above it alone.
+    """
+    from unknot.zoo import WReN  # scores do not need the zoo, this one aside
+
+    grid, generator = grid_of(draws.dataset), draws.generator("reasoning")
+    space, versions = grid.factor_space, VERSIONS if grid.stochastic else 1
+    points = grid.fine(space.factors(torch.arange(len(grid)))).repeat_interleave(versions, 0)
+    table = torch.from_numpy(draws.codes(points, generator)).float()
+
+    def panels(matrices: Matrices) -> tuple[Tensor, Tensor, Tensor]:
+        both = torch.cat([matrices.context, matrices.answers], dim=1)
+        index = space.index(both.flatten(0, 1)) * versions
+        if versions > 1:
+            index = index + torch.randint(versions, index.shape, generator=generator)
+        codes = table[index].unflatten(0, both.shape[:2])
+        return codes[:, :8], codes[:, 8:], matrices.position
+
+    fixed = sample_matrices(space.sizes, TEST, draws.generator("reasoning test"))
+    test = panels(fixed)
+    row = float((solve_by_row(fixed, generator=draws.generator("lots")) == fixed.position).double().mean())
+    scores: dict[str, float] = {}
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.inference_mode(False):
+        torch.manual_seed(draws.seed)
+        model = WReN("codes", code_dim=table.shape[1])
+        optimizer = torch.optim.Adam(model.parameters(), lr=model.lr)
+        for step in trange(1, max(STEPS) + 1, desc="reasoning", disable=None, leave=False):
+            optimizer.zero_grad()
+            model.losses(panels(sample_matrices(space.sizes, BATCH, generator)))["loss"].backward()
+            optimizer.step()
+            if step in STEPS:
+                with torch.no_grad():
+                    scores[f"reasoning_{step}"] = float(model.losses(test)["accuracy"])
+    last = scores[f"reasoning_{max(STEPS)}"]
+    relative = (last - 1 / 6) / (row - 1 / 6)
+    return {"reasoning": last, **scores, "reasoning_row_match": row, "reasoning_relative": relative}
