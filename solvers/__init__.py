@@ -13,7 +13,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from unknot.solvers import atoms, geometry, objectives, terms
+from unknot.solvers import atoms, geometry, objectives, schedules, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.finite_sums import variance_reduced_frank_wolfe
 from unknot.solvers.frank_wolfe import frank_wolfe
@@ -73,6 +73,7 @@ __all__ = [
     "nonnegative_matching_pursuit",
     "objectives",
     "s3ccm",
+    "schedules",
     "stochastic_frank_wolfe",
     "stochastic_homotopy_cgm",
     "terms",

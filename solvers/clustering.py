@@ -119,7 +119,7 @@ def kmeans_sdp(
     "stochastic" :func:`stochastic_homotopy_cgm`, as the thesis has them.
 
     ``beta0`` of the latter two is in the units of the thesis, whose row sums are not divided by their norm √n: the
-    solver gets beta0 / n. "augmented" takes it as it is, for distances of mean about 1.
+    solver gets beta0 / n. "augmented" gets 50 beta0 / n, which suits distances of mean about 1.
     With the code's scaling of the block (``unbiased=False``) β_0 = 10 is about what 1 is here.
 
     Args:
@@ -138,7 +138,7 @@ def kmeans_sdp(
     sampled = SampledDistances(points, batch_size, precomputed=precomputed, unbiased=unbiased)
     count = sampled.points.shape[0]
     atoms = PSDTrace(float(n_clusters), dim=count, tol=oracle_tol)
-    options["beta0"] = beta0 if kind == "augmented" else beta0 / count
+    options["beta0"] = beta0 * (50 / count if kind == "augmented" else 1 / count)
     if kind == "stochastic":
         return stochastic_homotopy_cgm(sampled, atoms, kmeans_constraints(), **options)
     distances = sampled.distances()

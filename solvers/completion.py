@@ -50,7 +50,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         method: "frank-wolfe" (biases, then Frank-Wolfe on the residuals) or "shcgm".
         batch_size: ratings in each stochastic gradient of "shcgm", and ``beta0`` β_0 of its smoothing.
         beta0: see ``batch_size``.
-        max_iter: iterations; None for 40, or for "shcgm" 10,000.
+        max_iter: iterations; None for 25, or for "shcgm" 10,000.
         shape: (m, n) of the matrix; None for the largest indices seen.
         oracle: "power", "lanczos", "lobpcg" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
             and ``warm_oracle`` whether it starts from its last answer.
@@ -152,7 +152,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         seed: int,
     ) -> None:
         """Biases, then a matrix of small nuclear norm for what they leave."""
-        limit = 40 if self.max_iter is None else self.max_iter
+        limit = 25 if self.max_iter is None else self.max_iter
         run = Run(limit, 0.0, self.time_limit, None, self.verbose, True, "MatrixCompletion")
         chosen = self.radius
         if chosen is None:

@@ -16,7 +16,7 @@ DAMPING = 5.0
 RADII = (0.15, 0.25, 0.35, 0.5, 0.7)
 """Nuclear norms to choose from, in units of a constant matrix of the residuals' root mean square."""
 
-PATIENCE = 15
+PATIENCE = 6
 """Iterations for each of them; the next, larger one goes on from there."""
 
 
