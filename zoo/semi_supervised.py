@@ -62,11 +62,15 @@ class _Labelled(VAE):
         self.supervised = supervised
         self.supervised_reduction = supervised_reduction
 
-    def supervised_loss(self, labelled_images: Tensor, labels: Tensor) -> Tensor:
-        """R_s of images with labels."""
+    def supervised_loss(self, labelled_images: Tensor, labels: Tensor, num_images: int | None = None) -> Tensor:
+        """R_s of images with labels, beside a batch of so many images."""
         self._check_labels(labelled_images, labels)
         mean = self.encode(labelled_images).mean
-        return supervised_loss(mean, labels.to(mean), self.supervised, self.supervised_reduction)
+        loss = supervised_loss(mean, labels.to(mean), self.supervised, self.supervised_reduction)
+        if self.supervised_reduction == "sum" and not self.training and num_images is not None:
+            # Held-out batches bring all labels there are; a sum over them would grow with their number.
+            loss = loss * (num_images / len(labels))
+        return loss
 
     def _check_labels(self, labelled_images: Tensor, labels: Tensor) -> None:
         if labels.ndim != 2 or len(labels) != len(labelled_images) or not labels.numel():
@@ -109,7 +113,7 @@ class SemiSupervised(_Labelled):
         """All terms of the objective; ``supervised`` is R_s, whose held-out value selects models."""
         images, labelled_images, labels = _unpack(batch)
         terms = super().losses(images)
-        terms["supervised"] = self.supervised_loss(labelled_images, labels)
+        terms["supervised"] = self.supervised_loss(labelled_images, labels, len(images))
         terms["loss"] = terms["loss"] + self.gamma_sup * terms["supervised"]
         return terms
 
@@ -158,7 +162,7 @@ class SupervisedVAE(_Labelled):
         with torch.no_grad():
             posterior = self.encode(images)
         terms = self.objective(images, posterior)
-        terms["supervised"] = self.supervised_loss(labelled_images, labels)
+        terms["supervised"] = self.supervised_loss(labelled_images, labels, len(images))
         terms["loss"] = self.reconstruction_weight * terms["reconstruction"] + terms["supervised"]
         return terms
 

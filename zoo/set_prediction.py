@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,6 +37,8 @@ def match_sets(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Numbers of the slots and of the targets, each ``[B, min(K, M)]``. Nothing here has a gradient.
     """
+    from scipy.optimize import linear_sum_assignment  # a tenth of a second that others need not wait for
+
     with torch.no_grad():
         cost = huber(predictions.float()[:, None] - targets.float()[:, :, None]).mean(-1)  # [B, M, K]
         cost = cost.nan_to_num()  # the loss will be NaN, which is reported better than SciPy would

@@ -386,3 +386,14 @@ def test_labels_of_no_factor_are_refused():
 def test_the_function_refuses_unknown_kinds_too(options):
     with pytest.raises(ValueError, match="must be"):
         supervised_loss(torch.zeros(2, 3), torch.zeros(2, 1), **options)
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_held_out_sum_does_not_grow_with_the_number_of_labels(count):
+    model = S2BetaVAE(image_shape=SHAPE, supervised_reduction="sum").eval()
+    images, labelled, labels = torch.rand(4, *SHAPE), torch.rand(1, *SHAPE), torch.rand(1, 2)
+    many = images, labelled.repeat(count, 1, 1, 1), labels.repeat(count, 1)
+    one = images, labelled, labels
+    torch.testing.assert_close(model.losses(many)["supervised"], model.losses(one)["supervised"])
+    model.train()
+    torch.testing.assert_close(model.losses(many)["supervised"], count / 4 * model.eval().losses(one)["supervised"])
