@@ -212,6 +212,14 @@ def test_a_metric_of_factors_runs_in_a_validation_loop(tmp_path: Path) -> None:
     assert 0 <= run.callback_metrics["val/mig"] <= 1
 
 
+@pytest.mark.parametrize("name", ["BetaVAE", "AdaGVAE", "S2BetaVAE"])
+def test_models_train_on_batches_that_bring_factors(tmp_path: Path, name: str) -> None:
+    model, data = make(name, with_factors=True)
+    run = trainer(tmp_path, fast_dev_run=True)
+    run.fit(model, datamodule=data)
+    assert next(iter(data.val_dataloader()))[-1].shape == (8, 2)
+
+
 TWO_RANKS = """
     import sys
     sys.path.insert(0, sys.argv[1])
