@@ -1,8 +1,8 @@
-"""How long `import unknot.zoo` and `import unknot.datamodules` take beside Lightning alone, in processor time.
+"""How long `import unknot.zoo` and others take beside Lightning alone, in processor time.
 
     python benchmarks/imports.py
 
-Every import is a process of its own; the three take turns, and the least of each counts.
+Every import is a process of its own; they take turns, and the least of each counts.
 """
 
 import resource
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from common import Row, compare, run
 
 ROUNDS = 5
-MODULES = ("pytorch_lightning", "unknot.datamodules", "unknot.zoo")
+MODULES = ("pytorch_lightning", "unknot.datamodules", "unknot.zoo", "torch", "unknot.metrics.functional")
 
 
 def seconds(module: str) -> float:

@@ -17,7 +17,12 @@ import pytest
             ["lightning", "pytorch_lightning", "matplotlib", "sklearn", "unknot.zoo", "unknot.datamodules"],
         ),
         ("unknot.datamodules", ["unknot.zoo", "unknot.metrics", "unknot.hub", "h5py", "scipy.io"]),
-        ("unknot.metrics", ["unknot.zoo", "unknot.hub"]),
+        ("unknot.metrics", ["torch", "unknot.zoo", "unknot.hub"]),
+        (
+            "unknot.metrics.functional",
+            ["lightning", "pytorch_lightning", "h5py", "torchvision", "torchmetrics", "sklearn", "unknot.datamodules"],
+        ),
+        ("unknot.metrics.evaluation", ["unknot.zoo", "unknot.hub"]),
         ("unknot.zoo", ["unknot.metrics", "unknot.hub", "unknot.cli", "huggingface_hub"]),
         ("unknot.hub", ["unknot.cli", "torch"]),
         ("unknot.hub.listing", ["torch", "unknot.zoo", "huggingface_hub"]),
