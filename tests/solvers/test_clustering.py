@@ -26,7 +26,7 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.parametrize("method", ["stochastic", "deterministic"])
+@pytest.mark.parametrize("method", ["augmented", "stochastic", "deterministic"])
 def test_blobs(method: str) -> None:
     points, truth = make_blobs(60, centers=3, cluster_std=0.3, random_state=0)
     pipeline = make_pipeline(StandardScaler(), SDPKMeans(3, method=method, max_iter=300, random_state=0))
