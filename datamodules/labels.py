@@ -149,7 +149,7 @@ class LabelledDataModule(FactorDataModule):
         image_size: side, or (height, width), to show the images at; by default as they are.
         with_factors: add the factors of the unlabelled images, int64 ``[N, F]``, for metrics in a validation loop.
 
-    >>> from unknot.datamodules import DSprites, LabelledDataModule
+    >>> from unknot.datamodules import DSprites, LabelledDataModule, Partial
     >>> data = LabelledDataModule(DSprites(), num_labels=100, labelling=Partial(2), batch_size=8, seed=0)
     >>> images, labelled_images, labels = next(iter(data.train_dataloader()))
     >>> labelled_images.shape, labels.shape

@@ -221,7 +221,7 @@ def test_no_folder(tmp_path, make):
 
 def test_no_config(folder):
     (folder / "config.json").unlink()
-    refused(folder, "config.json", "no such file; .* does not hold a saved model", FileNotFoundError)
+    refused(folder, "config.json", "no such file in .*; it does not hold a saved model", FileNotFoundError)
 
 
 def test_no_weights(folder):

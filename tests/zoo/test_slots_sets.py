@@ -453,7 +453,7 @@ def test_bad_batches(name, change, message):
         ("SlotSetPredictor", {"strides": (2, 0)}, "strides must be positive"),
         ("SlotSetPredictor", {"strides": ()}, "strides must be positive"),
         ("SlotSetPredictor", {"strides": (8, 8)}, "too much for images of 32 x 32"),
-        ("SlotSetPredictor", {"image_shape": (3, 33, 32)}, "image_shape must be"),
+        ("SlotSetPredictor", {"image_shape": (3, 32.5, 32)}, "image_shape must be"),
         ("SlotSetPredictor", {"lr": 0.0}, "lr must be positive"),
         ("SlotSetPredictor", {"warmup_steps": -1}, "warmup_steps must be"),
         ("SlotSetPredictor", {"decay_steps": 0}, "decay_steps must be"),
