@@ -64,7 +64,7 @@ def kmeans(data: Path, full: bool) -> None:
     for count, iterations in lengths.items():
         print(f"\nk-means SDP, first {count} MNIST features, k = 10, optimum <D, X> = {OPTIMA[count]:.5f}")
         print(f"{'method':<6} {'k':>7} {'<D, X>':>10} {'relative error':>15} {'feasibility':>12} {'ms/iteration':>13}")
-        for name, method in (("HCGM", "deterministic"), ("SHCGM", "stochastic")):
+        for name, method in (("CGAL", "augmented"), ("HCGM", "deterministic"), ("SHCGM", "stochastic")):
             result = kmeans_sdp(
                 features[:count],
                 10,

@@ -133,10 +133,9 @@ def augmented_lagrangian_cgm(
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
         y_i ← y_i + σ_k (A_i θ_{k+1} - prox(A_i θ_{k+1} + y_i/λ_k)),   σ_k = min(λ_0, 4 D² λ_0 (k+1)^(-3/2) / ‖·‖²)
 
-    It is :func:`homotopy_cgm` with a price y_i on every term: λ_k need not grow as far for the constraints to be met,
-    and at equal time both objective and feasibility are an order of magnitude better. Each iteration costs one product
-    with every A_i more. D is the diameter of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite
-    Programming" (2021).
+    It is :func:`homotopy_cgm` with a price y_i on every term: λ_k need not grow as far for the constraints to be met.
+    An iteration takes about as long; docs/solvers/homotopy.md has both on the relaxation of k-means. D is the diameter
+    of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite Programming" (2021).
 
     Arguments and result are those of :func:`homotopy_cgm`. The gap is a certificate here too: ŷ are dual variables.
 

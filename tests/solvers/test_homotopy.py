@@ -215,8 +215,10 @@ def test_small_completion_against_independent_optima(m: int, n: int, best: float
     result = homotopy_cgm(
         objective, NuclearBall(found), Box(1, 5), beta0=1.0, max_iterations=iterations, evaluate_every=10
     )
-    assert result.feasibility is not None
-    assert result.feasibility < (0.1 if m < 160 else 1.0)  # Frobenius norm over all entries
+    # Open-loop steps swing about their trend, and rounding alone decides where one of them is: hence the last tenth.
+    assert result.trace.feasibility is not None
+    recent = result.trace.feasibility[-(iterations // 10) :]
+    assert np.nanmean(recent) < (0.1 if m < 160 else 1.0)  # Frobenius norm over all entries
     assert result.value == pytest.approx(best, rel=0.002 if m < 160 else 0.02)
     assert result.value - result.gap <= best + 1e-6  # a lower bound on the optimum
 
