@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unknot.studies.folders import JobFolder
+from unknot.studies.folders import JobFolder, read_json
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
 from unknot.studies.worker import Outcome, Settings
@@ -73,6 +73,8 @@ def _perform(study: Path, job: Job, order: dict[str, Any]) -> Outcome:
 
 
 def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -> Outcome:
+    if failed := read_json(files.error):  # under another runner, meanwhile; `unknot study retry` tries it again
+        return Outcome(job.name, "failed", failed["error"])
     with _printing_to(files.log), _heartbeat(files):
         from unknot.studies.training import Stop, Stopped, perform
 
@@ -99,7 +101,9 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
         except Exception as error:
             if _is_full(error, files.path):
                 return Outcome(job.name, "full", " ".join(str(error).split()))
-            return Outcome(job.name, "failed", files.fail(error)["error"])
+            failed = files.fail(error)
+            files.progress.unlink(missing_ok=True)  # a fresh one would say that it runs
+            return Outcome(job.name, "failed", failed["error"])
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for file in (files.error, files.last_error):

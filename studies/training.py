@@ -3,7 +3,8 @@
 import gc
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def _train(
     imported: Iterable[str],
     stop: Stop,
 ) -> None:
-    with only_known_classes(imported):
+    with only_known_classes(imported), _plain_errors():
         cli = JobCLI(
             config,
             [Keeper(files, checkpoint_every, stop)],
@@ -183,3 +184,12 @@ def _train(
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     os.environ.pop("PL_GLOBAL_SEED", None)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Say what a class refused: the parser tells it among the types that it tried and the values of all arguments."""
+    try:
+        yield
+    except ValueError as error:
+        raise error.__cause__ or error from None

@@ -129,14 +129,14 @@ def test_failures_are_told_and_do_not_stop_the_others(toys: Path, study: Make) -
     assert (summary.done, len(summary.failed)) == (1, 2)
     assert results("bad")["status"].tolist() == ["failed", "done", "failed"]
     status = unknot("status", "bad", cwd=toys).stdout
-    assert "beta must be" in status
-    assert "the loss is not finite" in status
+    assert "(1 times): beta must be finite and not negative, got -1.0.\n" in status
+    assert "(1 times): Training stopped at step 1: the loss is not finite" in status
     assert "Traceback" not in status
     assert "Traceback" in unknot("status", "bad", "--failed", cwd=toys).stdout
     assert run(bad, "bad", one_at_a_time(), lines.append).done == 1  # without trying the others again
     plan = read_plan(toys / "bad")
     assert clear_errors(toys / "bad", plan) == 2
-    assert "failed" not in set(results("bad")["status"])  # they are to be tried again
+    assert results("bad")["status"].tolist() == ["waiting", "done", "waiting"]  # to be tried again
     assert JobFolder(toys / "bad", plan.jobs[0].name).fail("again")["count"] == 2
 
 
@@ -172,6 +172,43 @@ def test_killed_jobs_and_runners_leave_no_trace(toys: Path, undisturbed: Any, st
         _, told = runner.communicate(timeout=300)
         assert runner.returncode == 0, told
     pd.testing.assert_frame_equal(results(folder), undisturbed, check_exact=True)
+
+
+def test_what_failed_under_another_runner_is_not_tried_again(toys: Path, study: Make) -> None:
+    plan, folder = prepare(study(), toys / "unlucky"), toys / "unlucky"
+    files = JobFolder(folder, plan.jobs[0].name)
+    files.path.mkdir(parents=True)
+    files.fail("out of luck")  # after this runner made its list
+    ended = [outcome for outcome in one_at_a_time().run(folder, plan, plan.jobs[:1]) if outcome]
+    assert [(outcome.what, outcome.message) for outcome in ended] == [("failed", "out of luck")]
+    assert json.loads(files.error.read_text(encoding="utf-8"))["count"] == 1
+
+
+@pytest.mark.slow
+def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, study: Make) -> None:
+    sweeps = [
+        {"config": "beta_vae_dsprites", "options": {"model.beta": [1, -1, 4]}},  # the second is refused by the model
+        {"config": "factor_vae_dsprites", "options": {"model.gamma": [10]}},
+    ]
+    plan, folder = prepare(study(sweeps=sweeps), toys / "shared"), toys / "shared"
+    command = [*STUDY, "run", "shared", "--jobs", "1", "--import", "toys"]
+    other = subprocess.Popen(command, cwd=toys, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: any(folder.glob("jobs/*/*/progress.json")), other)
+    lines: list[str] = []
+    summary = run(plan, folder, one_at_a_time(), lines.append)
+    _, told = other.communicate(timeout=300)
+    assert "Another runner is at work in this folder" in lines[1]
+    assert (summary.done, len(summary.failed), summary.left) == (6, 2, 0)
+    assert "6 of 8 done, 2 failed" in told
+    table = results(folder)
+    done = table[table["status"] == "done"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(done[undisturbed.columns], undisturbed, check_exact=True, check_dtype=False)
+    for job in plan.jobs:  # none was begun twice, not even to fail again
+        files = JobFolder(folder, job.name)
+        if files.error.exists():
+            assert json.loads(files.error.read_text(encoding="utf-8"))["count"] == 1
+        else:
+            assert files.log.read_text(encoding="utf-8").count("`Trainer.fit` stopped") == 1
 
 
 def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -> None:
