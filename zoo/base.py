@@ -64,8 +64,8 @@ class Model(Pretrained, pl.LightningModule):
         """Minimise ``losses(batch)["loss"]``."""
         return self._step("train", batch, batch_idx)["loss"]
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Log all terms as ``val/...``."""
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        """Log all terms as ``val/...``; what a model gives back here, callbacks see as ``outputs``."""
         self._step("val", batch, batch_idx)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:

@@ -94,17 +94,18 @@ class DSPNSetPredictor(SetPredictor):
         positive(num_iterations=num_iterations)
         return self._descend(self.represent(images), num_iterations)
 
-    def losses(self, batch: Any) -> dict[str, Tensor]:
+    def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
         """Besides the terms of :meth:`SetPredictor.losses`: ``representation``."""
         images, targets = check_targets(batch)
         wanted = self.represent(images)
-        terms = self.objective(self._descend(wanted, self.num_iterations), targets)
+        predicted = self._descend(wanted, self.num_iterations)
+        terms = self.objective(predicted, targets)
         pairs = max(1, min(self.num_slots, targets.shape[1]))
         terms["representation"] = F.smooth_l1_loss(
             at_least_float(self.encode_set(inner_coordinates(targets.to(wanted)))), at_least_float(wanted)
         )
         terms["loss"] = terms["loss"] / pairs + self.representation_weight * terms["representation"]
-        return terms
+        return predicted, terms
 
     def _descend(self, wanted: Tensor, num_iterations: int) -> PredictedSets:
         # Gradients with respect to the set are needed in evaluation too, where Lightning switches autograd off.

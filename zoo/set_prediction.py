@@ -133,8 +133,21 @@ class SetPredictor(TokenModel):
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """All terms for a batch (images, targets, ...): ``loss``, and ``matched``, the part of the last iteration."""
+        return self.predict_and_compare(batch)[1]
+
+    def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
+        """What is predicted for a batch, and the terms of :meth:`losses` that it has."""
         images, targets = check_targets(batch)
-        return self.objective(self.predict_sets(images), targets)
+        predicted = self.predict_sets(images)
+        return predicted, self.objective(predicted, targets)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Log all terms as ``val/...`` and give the ``sets`` that they are of: scores need not predict again."""
+        images = first_of(batch)
+        self._look_at(images, batch_idx)
+        predicted, terms = self.predict_and_compare(batch)
+        self._report("val", terms, batch_idx, len(images))
+        return {"sets": predicted.sets.detach()}
 
     def objective(self, predicted: PredictedSets, targets: Tensor) -> dict[str, Tensor]:
         """The terms of :meth:`losses` for sets that were predicted."""

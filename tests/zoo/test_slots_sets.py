@@ -520,6 +520,30 @@ def test_callbacks_draw_and_score(name, kinds, validation, tmp_path):
         } <= run.callback_metrics.keys()
 
 
+@every_predictor
+def test_scores_are_of_the_sets_that_the_loss_is_of(name, tmp_path, monkeypatch):
+    model, scored, predicted = build(name), SetScores(), []
+    objective = model.objective
+    monkeypatch.setattr(
+        model, "objective", lambda sets, targets: predicted.append(sets.sets) or objective(sets, targets)
+    )
+    run = trainer(tmp_path, callbacks=[scored])
+    run.validate(model, DataLoader(TensorDataset(*batch(6)), batch_size=3), verbose=False)
+    assert len(predicted) == 2
+    assert torch.equal(torch.cat(scored.metric.left), torch.cat(predicted))
+
+
+def test_scores_of_a_model_whose_step_gives_no_sets(tmp_path, monkeypatch):
+    model, scored = build("SlotMLPSetPredictor"), SetScores()
+    monkeypatch.setattr(model, "validation_step", lambda batch, batch_idx: None)
+    images, targets = batch(3)
+    trainer(tmp_path, callbacks=[scored]).validate(
+        model, DataLoader(TensorDataset(images, targets), batch_size=3), verbose=False
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(scored.metric.left[0], model.eval()(images))
+
+
 def test_pictures_do_not_change_training(tmp_path):
     states = []
     for callbacks in ([], [Pictures(every_n_steps=1, num_images=2), SetScores()]):
