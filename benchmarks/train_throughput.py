@@ -4,7 +4,7 @@ Both sides train the same networks with the same objective on batches of 64. The
 would write it, in the default layout, with `torch.optim.Adam`, without checks or logging, and has its batches in memory
 as finished float tensors; `trainer.fit` draws them as a user's run does, logs to CSV and checks its losses. Times are
 of the processor, so that what else runs matters less. Rounds alternate, so that a change of the machine's speed meets
-both. Both run in one process, where `trainer.fit` has told glibc to keep freed memory; for the β-VAE a third figure is
+both. Both run in one process, where glibc keeps freed memory, as `unknot fit` has it; for the β-VAE a third figure is
 the bare loop in a process of its own, without.
 """
 
@@ -29,8 +29,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from unknot._lightning import pl
-from unknot._memory import keep_freed_memory
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule, StreamDataModule
+from unknot.memory import keep_freed_memory
 from unknot.zoo import MODELS
 
 WARM_UP = 5
@@ -156,6 +156,7 @@ def bare_loop(name: str, batches: list[Any], steps: int) -> float:
     """Seconds per step of a plain loop."""
     torch.manual_seed(0)
     model: Any = MODELS[name]().to(memory_format=torch.contiguous_format)
+    model.eval()  # trains these networks all the same, with PyTorch's own kernels in every layer
     networks = [[*model.encoder.parameters(), *model.decoder.parameters()]]
     optimizers = [torch.optim.Adam(networks[0], lr=1e-4)]
     if hasattr(model, "discriminator"):

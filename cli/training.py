@@ -47,6 +47,7 @@ from unknot.cli.run_folder import (
 )
 from unknot.cli.spelling import misspelt
 from unknot.cli.stopping import StopCleanly, Stopped
+from unknot.memory import keep_freed_memory
 from unknot.threads import sensible_threads
 from unknot.zoo import Model
 from unknot.zoo.pictures import Pictures
@@ -172,10 +173,12 @@ class UnknotCLI(LightningCLI):
         return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
-        """On a CPU, train a small network with a number of threads that helps it."""
+        """On a CPU, keep freed memory, and train a small network with a number of threads that helps it."""
         threads = sensible_threads()
         size = sum(parameter.numel() for parameter in self.model.parameters())
         on_cpu = self.trainer.strategy.root_device.type == "cpu"
+        if on_cpu:
+            keep_freed_memory()
         if threads and on_cpu and self.trainer.world_size == 1 and size < SMALL:
             torch.set_num_threads(threads)
             waiting = os.environ.get("OMP_WAIT_POLICY", "").lower() or "active"

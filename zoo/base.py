@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from unknot._lightning import logging_due, pl
-from unknot._memory import keep_freed_memory
 from unknot.zoo.networks import check_images
 from unknot.zoo.noise import Noise
 from unknot.zoo.pretrained import Pretrained
@@ -130,9 +129,7 @@ class Model(Pretrained, pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_fit_start(self) -> None:
-        """Say what the weights will come from; on a CPU, make memory cheap."""
-        if self.device.type == "cpu":
-            keep_freed_memory()
+        """Say what the weights will come from."""
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
         self.fitted_on(getattr(dataset, "name", None))
 

@@ -19,6 +19,7 @@ from unknot import __version__
 from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._seeding import kept_generators
+from unknot._words import with_article
 
 if TYPE_CHECKING:
     from unknot.hub.sources import Source
@@ -134,7 +135,7 @@ class Pretrained:
         config = loading.overridden(read_config(source), options)
         if config["model"] != cls.__name__:
             raise ValueError(
-                f"{source.label(CONFIG)}: this is a {config['model']}, not a {cls.__name__}. "
+                f"{source.label(CONFIG)}: this is {with_article(config['model'])}, not {with_article(cls.__name__)}. "
                 f"Load it with {config['model']}.from_pretrained, or with unknot.hub.load."
             )
         return build(cls, source, config)
@@ -160,8 +161,9 @@ def _hub(module: str) -> Any:
 
 def _unregistered(role: str, network: str) -> str:
     return (
-        f"The {role} is a {network} of which nothing is registered, so that the model trains but cannot be saved to "
-        f"load again: register its class, or the function that makes it, with @unknot.zoo.register_network."
+        f"The {role} is {with_article(network)} of which nothing is registered, so that the model trains but "
+        "cannot be saved to load again: register its class, or the function that makes it, with "
+        "@unknot.zoo.register_network."
     )
 
 
@@ -231,7 +233,7 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
             model = cls(**arguments)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
-        raise ValueError(f"{label}: these arguments do not build a {cls.__name__}: {reason}") from None
+        raise ValueError(f"{label}: these arguments do not build {with_article(cls.__name__)}: {reason}") from None
     weights = _read_weights(source, model)
     if any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
         # A network of one's own computes something that is not saved; the sizes are known to be right by now.

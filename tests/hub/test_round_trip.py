@@ -257,7 +257,7 @@ def test_pushed_by_a_class_with_other_arguments(here, name):
     model = AdaGVAE(image_shape=(3, 32, 48), latent_dim=2, beta=3.0).eval()
     model.push_to_hub(name, say=lambda text: None)
     assert same(load(name), model)
-    with pytest.raises(ValueError, match=r"/config.json: this is a AdaGVAE, not a BetaVAE. Load it with AdaGVAE"):
+    with pytest.raises(ValueError, match=r"/config.json: this is an AdaGVAE, not a BetaVAE. Load it with AdaGVAE"):
         BetaVAE.from_pretrained(name)
 
 

@@ -57,7 +57,7 @@ def test_from_pretrained(shipped):
     model = AdaGVAE.from_pretrained("unknot/adagvae-dsprites")
     assert model.hub_repo == "unknot/adagvae-dsprites"
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    with pytest.raises(ValueError, match="this is a BetaVAE, not a AdaGVAE"):
+    with pytest.raises(ValueError, match="this is a BetaVAE, not an AdaGVAE"):
         AdaGVAE.from_pretrained("unknot/betavae-dsprites")
 
 

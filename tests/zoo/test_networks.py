@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, check_image_shape
+from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, ToPixels, check_image_shape
 
 
 def encoder(shape, latent_dim):
@@ -90,3 +90,25 @@ def test_shapes_that_four_halvings_cannot_serve(shape, build):
 
 def test_lists_become_tuples():
     assert check_image_shape([3, 32, 48]) == (3, 32, 48)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_last_layer_is_a_transposed_convolution(channels, layout):
+    torch.manual_seed(0)
+    layer = ToPixels(6, channels, kernel_size=4, stride=2, padding=1).double().to(memory_format=layout)
+    maps = torch.randn(2, 6, 5, 3, dtype=torch.float64).to(memory_format=layout).requires_grad_()
+    plain = torch.nn.functional.conv_transpose2d(maps, layer.weight, layer.bias, stride=2, padding=1)
+    torch.testing.assert_close(layer(maps), plain)
+    wanted = torch.randn_like(plain)
+    inputs = [maps, layer.weight, layer.bias]
+    ours, theirs = (torch.autograd.grad((output * wanted).sum(), inputs) for output in (layer(maps), plain))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(layer.eval()(maps), plain, rtol=0, atol=0)
+
+
+def test_the_last_layer_can_be_differentiated_twice():
+    layer = ToPixels(2, 1, kernel_size=4, stride=2, padding=1).double()
+    maps = torch.randn(1, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, maps)
+    assert torch.autograd.gradgradcheck(layer, maps)

@@ -1,4 +1,11 @@
-"""Memory that is freed in one training step and needed again in the next."""
+"""Memory that is freed in one training step and needed again in the next.
+
+The ``unknot`` command keeps it when it trains on a CPU, and a program can::
+
+    from unknot.memory import keep_freed_memory
+
+    keep_freed_memory()   # at any time; it holds for the whole process
+"""
 
 import ctypes
 import os
