@@ -35,7 +35,7 @@ from unknot.hub.pages import HEADERS as PAGE_HEADERS
 from unknot.hub.pages import PAGE as PAGES
 from unknot.hub.pages import asset
 from unknot.hub.serving import Answer, Content, Names, body_bytes, body_json, chunks, drain, field, refusal
-from unknot.hub.storage import HASH, Damaged, Missing, Stale, Store, Taken, check_file_name
+from unknot.hub.storage import HASH, Damaged, Missing, Stale, Store, Taken, check_file_name, check_repo_id
 
 INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
 PAGE = 1000
@@ -396,6 +396,10 @@ class Hub:
 
     def page(self, request: Request) -> Response:
         """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that asks for what it shows as any client does."""
+        try:
+            _ = request.path_params and check_repo_id("{namespace}/{name}".format(**request.path_params))
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
         headers = {name.decode(): value.decode() for name, value in PAGE_HEADERS}
         return HTMLResponse((PAGES / "hub.html").read_text(encoding="utf-8"), headers=headers)
 
@@ -427,7 +431,7 @@ class Hub:
         yield Route("/{namespace}/{name}/resolve/{revision}/{path:path}", self.resolve)
         yield Route("/-/{name}", lambda request: asset(request.path_params["name"]))  # no user is called "-"
         yield Route("/{namespace}/{name}", self.page)
-        yield Route("/{namespace}/{name}/{kind}/{revision}", self.page)
+        yield Route("/{namespace}/{name}/commit/{revision}", self.page)
 
 
 def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:

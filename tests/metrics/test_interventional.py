@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from unknot.datamodules import FactorSpace, GroundTruthDataset
-from unknot.metrics import Draws, catalogue, evaluate
+from unknot.metrics import METRICS, Draws, catalogue, evaluate
 from unknot.metrics.functional import beta_vae_score, difference_features, factor_vae_score, least_varying
 
 
@@ -210,7 +210,7 @@ def test_unfairness_is_the_mean_over_targets_and_sensitive_factors():
 
 
 def test_covariate_shift_hurts_entangled_codes_only(monkeypatch):
-    monkeypatch.setattr(catalogue, "INTERVENTIONS", 2)
+    monkeypatch.setitem(METRICS["covariate_shift"].function.__globals__, "INTERVENTIONS", 2)
     fine = evaluate(identity, Grid((2, 3, 2)), "covariate_shift", num_train=100, num_test=60)
     assert fine["covariate_shift"] == 1.0
     assert fine.flat().keys() == {"covariate_shift", "covariate_shift/a", "covariate_shift/b", "covariate_shift/c"}
