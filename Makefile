@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 # mypy does not follow editable installs of mapped folders: show it the package as a wheel would lay it out.
-$(TYPING): $(INSTALLED) Makefile
+$(TYPING): $(INSTALLED) Makefile $(wildcard core/*.py)
 	rm -rf $@ && mkdir -p .venv/typing && cp -rs "$(CURDIR)/core" $@
 	for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" $@/$$folder; done
 	touch $@
