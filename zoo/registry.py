@@ -185,8 +185,8 @@ def list_networks() -> list[str]:
     """Names of all encoders, decoders and likelihoods.
 
     >>> from unknot.zoo import list_networks
-    >>> list_networks()[:3]
-    ['ConvDecoder', 'ConvEncoder', 'MLPDecoder']
+    >>> [name for name in list_networks() if name.startswith("Residual")]
+    ['ResidualDecoder', 'ResidualEncoder']
     """
     return sorted(NETWORKS)
 
