@@ -396,10 +396,11 @@ class Hub:
 
     def page(self, request: Request) -> Response:
         """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that asks for what it shows as any client does."""
-        try:
-            _ = request.path_params and check_repo_id("{namespace}/{name}".format(**request.path_params))
-        except ValueError as error:
-            raise HTTPException(404, str(error)) from None
+        if request.path_params:
+            try:
+                check_repo_id("{namespace}/{name}".format(**request.path_params))
+            except ValueError as error:
+                raise HTTPException(404, str(error)) from None
         headers = {name.decode(): value.decode() for name, value in PAGE_HEADERS}
         return HTMLResponse((PAGES / "hub.html").read_text(encoding="utf-8"), headers=headers)
 
