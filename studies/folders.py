@@ -6,6 +6,8 @@ jobs/3f/3f9a.../        one folder for each job
     last.ckpt           while it trains: what it resumes from
     progress.json       while it runs: how far it is; its age tells whether it runs
     model/              config.json and model.safetensors
+    record.json         processor time of the training, and the commit of the code
+    training.csv        its curve
     scores.json         by protocol
     error.json          instead, if it failed: the cause, its traceback, and how often
     log.txt             what it printed
@@ -37,6 +39,7 @@ class JobFolder:
         self.progress, self.model = self.path / "progress.json", self.path / "model"
         self.scores, self.error = self.path / "scores.json", self.path / "error.json"
         self.last_error = self.path / "last_error.json"
+        self.record, self.curve = self.path / "record.json", self.path / "training.csv"
         self.log, self.lock = self.path / "log.txt", self.path / "lock"
 
     def trained(self) -> bool:

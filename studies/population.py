@@ -51,7 +51,10 @@ ADAPTIVE, GROUPED = ("AdaGVAE", "AdaMLVAE"), ("GVAE", "MLVAE")
 SEMI_SUPERVISED = ("S2BetaVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI")
 NOT_UNSUPERVISED = (*ADAPTIVE, *GROUPED, *SEMI_SUPERVISED, "SupervisedVAE")
 FAILED = ("failed", "running", "interrupted", "waiting")
-DESCRIPTION = ("dataset", "method", "config", "seed", "strength", "setting", "status", "job", "name", "steps")
+DESCRIPTION = (
+    *("dataset", "method", "config", "seed", "strength", "setting", "status", "job", "name", "steps"),
+    *("core_seconds", "commit"),
+)
 VALIDATION = re.compile(
     r"(?P<score>\w+)@(?P<labels>\d+)-(?P<kind>[a-z]+)-(?P<draw>\d+)|"
     r"validation/(?P<score2>\w+)/(?P<labels2>\d+)/(?P<kind2>[a-z]+)(?:/(?P<draw2>\d+))?"

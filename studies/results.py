@@ -11,13 +11,17 @@ from unknot.studies.folders import JobFolder, Plan, entry_of, read_json, read_pl
 if TYPE_CHECKING:
     import pandas as pd
 
+TOOK = ("core_seconds", "commit")
+"""Columns that tell what a training took, not what came out."""
+
 
 def results(folder: str | Path) -> "pd.DataFrame":
     """One row for each job of a study: its settings, how far it is, and its scores.
 
     Columns are ``job``, ``dataset``, ``method``, ``config``, ``seed``, the options that differ by their names,
     ``strength`` (the swept value of the method), ``status`` and one for each score; those of a protocol with a label
-    are called ``score@label``, and the losses on held-out batches ``val/...``.
+    are called ``score@label``, and the losses on held-out batches ``val/...``. ``core_seconds`` is the processor time
+    of the training without the scores, ``commit`` that of the code.
     """
     try:
         import pandas as pd
@@ -40,8 +44,8 @@ def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
         row = {"job": job.name, **job.settings, "steps": job.steps, "status": files.state(plan.protocols)}
         values = _values(files, plan)
         scores |= dict.fromkeys(values)
-        found.append(row | values)
-    order = [*columns, *scores]
+        found.append(row | values | _took(files))
+    order = [*columns, *scores, *TOOK]
     return [{column: row.get(column) for column in order} for row in found]
 
 
@@ -53,6 +57,11 @@ def _values(files: JobFolder, plan: Plan) -> dict[str, float]:
             if name not in PARTS:
                 values[protocol.column(name)] = float(value)  # those that are not finite are stored as text
     return values | stored["validation"]
+
+
+def _took(files: JobFolder) -> dict[str, Any]:
+    record = read_json(files.record) or {}
+    return {name: record.get(name) for name in TOOK}
 
 
 def load_results(name: str) -> "pd.DataFrame":

@@ -20,6 +20,7 @@ import unknot.zoo  # noqa: F401  both make class names known without their modul
 from unknot._files import replacing
 from unknot._trust import only_known_classes
 from unknot.studies.folders import JobFolder, write_json
+from unknot.studies.recording import Recorder
 from unknot.studies.scoring import add_scores
 from unknot.zoo import Model
 
@@ -157,10 +158,11 @@ def _train(
     imported: Iterable[str],
     stop: Stop,
 ) -> None:
+    recorder = Recorder(files)
     with only_known_classes(imported), _plain_errors():
         cli = JobCLI(
             config,
-            [Keeper(files, checkpoint_every, stop)],
+            [recorder, Keeper(files, checkpoint_every, stop)],
             accelerator=accelerator,
             devices=1,
             logger=False,
@@ -175,6 +177,7 @@ def _train(
     resume = str(files.checkpoint) if files.checkpoint.is_file() else None
     cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=resume, weights_only=True)
     losses = cli.trainer.validate(cli.model, cli.datamodule, verbose=False)[0]
+    recorder.write(cli.trainer.global_step)
     scores = files.read_scores() | {"validation": {name: float(value) for name, value in losses.items()}}
     write_json(files.scores, scores)
     if keep_checkpoint:
