@@ -1,6 +1,6 @@
 """Memory that is freed in one training step and needed again in the next.
 
-The ``unknot`` command keeps it when it trains on a CPU, and a program can::
+The ``unknot`` command keeps it when it trains on a CPU, scores, or runs the jobs of a study, and a program can::
 
     from unknot.memory import keep_freed_memory
 

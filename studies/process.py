@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unknot.memory import keep_freed_memory
 from unknot.studies.folders import JobFolder, read_json
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
@@ -30,6 +31,7 @@ HEARTBEAT = 10.0
 
 def main() -> None:
     """Perform jobs until the input ends."""
+    keep_freed_memory()
     answers = os.fdopen(os.dup(1), "w")
     orders = _orders()
     with open(os.devnull) as nothing:
