@@ -19,7 +19,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
-SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "solvers")
+SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "reasoning", "solvers")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
 START, END = "<!-- from benchmarks/table.json -->", "<!-- end of the table -->"
 SLOWER = 0.9
