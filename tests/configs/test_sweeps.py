@@ -11,10 +11,11 @@ import unknot.datamodules
 import unknot.zoo
 from unknot import configs
 from unknot.datamodules import FactorSpace, GroundTruthDataset
+from unknot.studies import Study
 from unknot.zoo.pretrained import arguments_of
 
 STUDIES = ["semi_supervised", "unsupervised", "unsupervised_selection", "weakly_supervised"]
-SMALL = ["dsprites32", "rooms32", "s2_32", "weak32"]
+SMALL = ["dsprites32", "rooms32", "s2_32", "weak32", "zoo32"]
 TABLE = {  # of the thesis, "Model's hyperparameters"
     "BetaVAE": ("beta", [1, 2, 4, 6, 8, 16]),
     "AnnealedVAE": ("c_max", [5, 10, 25, 50, 75, 100]),
@@ -209,3 +210,18 @@ def test_sweeps_are_no_configurations() -> None:
 def test_a_sweep_that_was_changed_stays_whole() -> None:
     configs.sweep("unsupervised")["sweeps"].clear()
     assert len(configs.sweep("unsupervised")["sweeps"]) == 6
+
+
+def test_the_models_to_load_are_of_every_class_and_end_at_the_strengths_that_they_state() -> None:
+    jobs = Study.from_file("zoo32").jobs()
+    models = {name for name, cls in unknot.zoo.MODELS.items() if issubclass(cls, unknot.zoo.VAE)}
+    assert {job.settings["method"] for job in jobs if job.settings["dataset"] == "dsprites"} == models
+    annealed = 0
+    for job in jobs:
+        for callback in job.config["trainer"].get("callbacks", []):
+            schedule = unknot.zoo.Anneal(**callback["init_args"])
+            assert job.config["model"]["init_args"][schedule.attribute] == schedule.end
+            assert schedule.steps == job.steps // 2
+            annealed += 1
+        assert job.config["lr_scheduler"]["init_args"]["total_steps"] == job.steps
+    assert annealed == 18
