@@ -60,6 +60,7 @@ def add_to(commands: Commands) -> None:
     )
     table.add_argument("folder", help="of a study")
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
+    table.add_argument("--ship", action="store_true", help="write what is done as a table of the package itself")
     report = command(
         actions,
         "report",
@@ -108,10 +109,14 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     from unknot import configs
+    from unknot.studies import shipped
     from unknot.studies.study import Study
 
     for name in configs.sweep_names():
         print(f"{name:<20} {Study.from_file(name).description}")
+        if name in shipped.names():
+            told = shipped.about(name)
+            print(f"{'':<20} results of {told['models']} of {told['planned']} models: load_results({name!r})")
     return 0
 
 
@@ -229,7 +234,15 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _table(arguments: argparse.Namespace) -> int:
     from unknot.studies.results import write_table
+    from unknot.studies.shipped import about, ship_table
 
+    if arguments.ship:
+        if arguments.out:
+            raise ValueError("--ship writes into the package: leave out --out.")
+        path = ship_table(arguments.folder)
+        told = about(path.stem)
+        print(f"{path}: {told['models']} of {told['planned']} models, {told['failed']} failed")
+        return 0
     for path in write_table(arguments.folder, arguments.out):
         print(path)
     return 0
@@ -241,7 +254,8 @@ def _report(arguments: argparse.Namespace) -> int:
     from unknot.studies.analyses import ANALYSES
     from unknot.studies.population import read_table
     from unknot.studies.report import make_report
-    from unknot.studies.results import load_results, results
+    from unknot.studies.results import results
+    from unknot.studies.shipped import load_results
 
     source = Path(arguments.results)
     if source.is_dir():

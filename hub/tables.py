@@ -12,7 +12,7 @@ from unknot.metrics.scores import Scores
 
 MAX_ROWS, MAX_COLUMNS, MAX_BYTES = 20_000, 200, 100 << 20
 FACTS = {"dataset", "method", "model", "seed", "family"}
-SETTINGS = {"config", "strength", "status", "steps", "job", "study"}
+SETTINGS = {"config", "strength", "status", "steps", "job", "study", "core_seconds", "commit"}
 """Columns that are neither facts nor scores; those with a dot in their name, as in ``model.beta``, are settings too."""
 SUFFIXES = (".csv", ".parquet")
 

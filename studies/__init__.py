@@ -10,8 +10,9 @@ in :mod:`unknot.studies.analyses` and :mod:`unknot.studies.theory`, what the the
 
 from unknot.studies.executors import Executor, Local, Shard
 from unknot.studies.on_ray import Ray
-from unknot.studies.results import load_results, results, write_table
+from unknot.studies.results import results, write_table
 from unknot.studies.running import Summary, run
+from unknot.studies.shipped import load_results
 from unknot.studies.study import Job, Study
 
 __all__ = [

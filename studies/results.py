@@ -1,6 +1,5 @@
 """The table of a study, computed from the files of its jobs; also while they run."""
 
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,23 +61,6 @@ def _values(files: JobFolder, plan: Plan) -> dict[str, float]:
 def _took(files: JobFolder) -> dict[str, Any]:
     record = read_json(files.record) or {}
     return {name: record.get(name) for name in TOOK}
-
-
-def load_results(name: str) -> "pd.DataFrame":
-    """A table of results that is shipped with the package, by its name.
-
-    >>> load_results("no such table")
-    Traceback (most recent call last):
-    ValueError: There is no shipped table 'no such table'; there are ...
-    """
-    from unknot.studies.population import read_table
-
-    folder = resources.files("unknot.studies") / "tables"
-    tables = {entry.name.removesuffix(".csv"): entry for entry in folder.iterdir()} if folder.is_dir() else {}
-    if name not in tables:
-        raise ValueError(f"There is no shipped table {name!r}; there are {', '.join(sorted(tables)) or 'none'}.")
-    with resources.as_file(tables[name]) as path:
-        return read_table(path)
 
 
 def write_table(folder: str | Path, path: str | Path | None = None) -> list[Path]:

@@ -1,0 +1,87 @@
+"""Tables of results that come with the package: one line for each trained model of a population.
+
+tables/NAME.csv     the rows: settings, seed, scores, losses on held-out batches, processor time and commit
+tables/NAME.json    what a row cannot tell: how many models were planned, and how the scores were drawn
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unknot._files import replacing
+from unknot._words import did_you_mean
+from unknot.studies.folders import read_plan, write_json
+from unknot.studies.results import results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = Path(__file__).parent / "tables"
+DIGITS = "%.6g"
+
+
+def names() -> list[str]:
+    """Names of the shipped tables."""
+    return sorted(path.stem for path in FOLDER.glob("*.csv"))
+
+
+def about(name: str) -> dict[str, Any]:
+    """What a shipped table is: ``description``, ``models`` of ``planned``, ``failed``, ``core_hours``, ``scores``."""
+    if name not in names():
+        there = f"there are {', '.join(names()) or 'none'}"
+        raise ValueError(f"There is no shipped table {name!r}; {there}. {did_you_mean(name, names())}".rstrip())
+    told: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return told
+
+
+def load_results(name: str) -> "pd.DataFrame":
+    """A table of results that comes with the package: a row for each model that was trained and scored.
+
+    ``table.attrs`` tells how many were planned (``planned``, ``models``, ``failed``), the hours of a core that training
+    took (``core_hours``), and for each label of columns how its scores were drawn (``scores``). Columns are those of
+    :func:`~unknot.studies.results`.
+
+    Args:
+        name: of the population, such as ``"dsprites32"``.
+
+    >>> load_results("no such table")
+    Traceback (most recent call last):
+    ValueError: There is no shipped table 'no such table'; there are ...
+    """
+    from unknot.studies.population import read_table
+
+    told = about(name)
+    table = read_table(FOLDER / f"{name}.csv")
+    table.attrs = told
+    return table
+
+
+def ship_table(folder: str | Path, output: Path = FOLDER) -> Path:
+    """Write the results of a study that are there by now as a table that comes with the package.
+
+    Models that are not done are left out and counted; those that failed stay, without scores.
+
+    Args:
+        folder: of the study.
+        output: folder of the tables.
+    """
+    plan = read_plan(Path(folder))
+    table = results(folder)
+    table = table[table["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
+    if table.empty:
+        raise ValueError(f"{folder}: none of its {len(plan.jobs)} models is done yet, so there is nothing to ship.")
+    seconds = table["core_seconds"] if "core_seconds" in table else table["seed"] * float("nan")
+    told = {
+        "description": plan.study.description,
+        "planned": len(plan.jobs),
+        "models": int((table["status"] == "done").sum()),
+        "failed": int((table["status"] == "failed").sum()),
+        "core_hours": round(float(seconds.sum()) / 3600, 2),
+        "core_hours_known_of": int(seconds.notna().sum()),
+        "scores": {protocol.label: protocol.draws for protocol in plan.protocols},
+    }
+    path = output / f"{plan.study.name}.csv"
+    with replacing(path) as beside:
+        table.to_csv(beside, index=False, float_format=DIGITS, lineterminator="\n")
+    write_json(path.with_suffix(".json"), told)
+    return path

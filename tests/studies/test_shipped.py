@@ -1,0 +1,100 @@
+"""Tables of results that come with the package: what is written, and what comes back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unknot.studies import Study, load_results, shipped
+from unknot.studies.folders import JobFolder, write_json
+from unknot.studies.running import prepare
+
+pd = pytest.importorskip("pandas")
+
+
+@pytest.fixture
+def study(toys: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a study of six jobs: four are done, one of them without a record; one failed, one waits."""
+    monkeypatch.syspath_prepend(str(toys))
+    folder = tmp_path / "runs"
+    plan = prepare(Study("tiny", tiny(), imported=("toys",)), folder)
+    draws = plan.protocols[0].draws
+    for place, job in enumerate(plan.jobs[:5]):
+        files = JobFolder(folder, job.name)
+        files.path.mkdir(parents=True)
+        if place == 3:
+            files.fail("out of luck")
+            continue
+        files.model.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (files.model / name).touch()
+        scores = {
+            "mig": place / 3,
+            "modularity": 1234.56789,
+            "elbo": -38.123456,
+            "std": {},
+            "details": {},
+            "protocol": {},
+        }
+        entry = {"draws": draws, "metrics": ["mig", "modularity", "elbo"], "scores": scores}
+        write_json(files.scores, {"validation": {"val/loss": 100.0}, "entries": [entry]})
+        if place:
+            write_json(files.record, {"core_seconds": 360.0, "commit": "ab" * 20})
+    return folder
+
+
+def test_what_is_done_is_shipped_and_the_rest_counted(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shipped.ship_table(study, tmp_path / "tables")
+    assert path == tmp_path / "tables" / "tiny.csv"
+    monkeypatch.setattr(shipped, "FOLDER", path.parent)
+    table = load_results("tiny")
+    assert table["status"].tolist() == ["done", "done", "done", "failed", "done"]
+    told = {name: table.attrs[name] for name in ("planned", "models", "failed", "core_hours", "core_hours_known_of")}
+    assert told == {"planned": 6, "models": 4, "failed": 1, "core_hours": 0.3, "core_hours_known_of": 3}
+    assert table.attrs["scores"] == {"": {"num_train": 60, "num_test": 40, "seed": 0, "repeats": 1}}
+    done = table[table["status"] == "done"]
+    assert done["mig"].tolist() == [0.0, 0.333333, 0.666667, 1.33333]  # six digits, more than are ever printed
+    assert done["val/loss"].tolist() == [100.0] * 4
+    assert done["commit"].tolist()[1:] == ["ab" * 20] * 3
+    assert table["seed"].tolist() == [0, 0, 0, 1, 1]
+    assert table.loc[3, ["mig", "val/loss", "core_seconds"]].isna().all()
+    assert "-38.1235" in path.read_text()
+    shipped.ship_table(study, tmp_path / "tables")  # again: the same bytes, so that changes show what changed
+    pd.testing.assert_frame_equal(load_results("tiny"), table)
+
+
+def test_a_study_of_which_nothing_is_done_ships_nothing(
+    toys: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(toys))
+    prepare(Study("tiny", tiny(), imported=("toys",)), tmp_path / "runs")
+    with pytest.raises(ValueError, match="none of its 6 models is done yet"):
+        shipped.ship_table(tmp_path / "runs", tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()
+
+
+def test_an_unknown_table_names_those_that_are_there(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "tables")
+    with pytest.raises(ValueError, match="There is no shipped table 'tine'; there are none"):
+        load_results("tine")
+    shipped.ship_table(study, tmp_path / "tables")
+    with pytest.raises(ValueError, match="There is no shipped table 'tine'; there are tiny"):
+        load_results("tine")
+
+
+@pytest.mark.parametrize("name", shipped.names())
+def test_the_tables_of_the_package_are_sound(name: str) -> None:
+    table = load_results(name)
+    done = table[table["status"] == "done"]
+    assert len(done) == table.attrs["models"] <= table.attrs["planned"]
+    assert table["job"].is_unique
+    planned = {job.name for job in Study.from_file(name).jobs()}
+    assert set(table["job"]) <= planned
+    assert len(planned) == table.attrs["planned"]
+    scores = done[["mig", "dci", "sap", "modularity"]]
+    assert ((scores >= 0) & (scores <= 1)).all(axis=None)
