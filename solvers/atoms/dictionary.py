@@ -197,6 +197,10 @@ class Dictionary(AtomSet):
         weights, residual = scipy.optimize.nnls(matrix, target, maxiter=30 * matrix.shape[1])
         return weights, float(residual)
 
+    def _contains(self, x: Tensor, tol: float) -> bool:
+        # by the distance from the hull: a point on its boundary may, rounded, lie just outside of the cone
+        return self.conic(x, total=1.0)[1] <= tol * self.radius
+
     def decompose(self, x: Tensor) -> Decomposition:
         """Convex weights by non-negative least squares."""
         weights, residual = self.conic(x, total=1.0)

@@ -259,3 +259,16 @@ def test_reading_atoms() -> None:
     assert isinstance(as_atoms(MATRIX.tolist()), Dictionary)
     assert isinstance(as_atoms(lambda d: -d), Custom)
     assert as_atoms(L1Ball()).radius == 1.0
+
+
+def test_a_dictionary_contains_its_hull_and_not_what_lies_between_it_and_the_origin() -> None:
+    corners = Dictionary(np.eye(2))
+    assert corners.contains(np.array([0.3, 0.7]))
+    assert corners.contains(np.array([1.0, 0.0]))
+    assert not corners.contains(np.array([0.1, 0.1]))
+    assert not corners.contains(np.array([0.5, 0.6]))
+    assert Dictionary(np.eye(2), symmetric=True).contains(np.array([0.1, -0.1]))
+    # a convex combination in single precision leaves the cone of few atoms, and is in their hull up to rounding
+    rng = np.random.default_rng(0)
+    atoms, weights = rng.standard_normal((8, 3)), rng.dirichlet(np.ones(3))
+    assert Dictionary(atoms).contains((atoms @ weights).astype(np.float32), 1e-6)

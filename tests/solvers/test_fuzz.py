@@ -121,8 +121,8 @@ def wrap(name: str, atoms: Any) -> Any:
     return Symmetric(Lazy(atoms)) if name == "symmetric-lazy" else atoms
 
 
-def run_one(seed: int) -> str:
-    """One random problem: an empty text, or what was wrong with it."""
+def run_one(seed: int) -> str | None:
+    """One random problem: an empty text, or what was wrong with it; None if its optimum is not known well enough."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(4, 9))
     kind, wrapper = str(rng.choice(SETS)), str(rng.choice(WRAPPERS))
@@ -175,7 +175,7 @@ def run_one(seed: int) -> str:
         room = 1e-6 if dtype == np.float64 else 1e-3
         feasible = inside(exact, np.asarray(result.x, dtype=np.float64), room)
     if best.gap > 1e-7 * max(1.0, abs(best.value)) and math.isfinite(best.gap):
-        return ""  # no reference: not counted as a violation
+        return None
     optimum = best.value
     value, gap = result.trace.value, result.trace.gap
     known = np.isfinite(value) & ~np.isnan(gap)
@@ -246,8 +246,9 @@ def test_no_false_certificate_in_forty_problems(part: int) -> None:
 
 @pytest.mark.slow
 def test_no_false_certificate_in_a_thousand_problems() -> None:
-    wrong = [text for seed in range(1000) if (text := run_one(seed))]
-    assert not wrong
+    found = [run_one(seed) for seed in range(1000)]
+    assert not [text for text in found if text]
+    assert found.count(None) <= 30  # of these nothing is known: they are no passes
 
 
 def test_the_reference_agrees_with_clarabel() -> None:
