@@ -128,6 +128,11 @@ class Model(Pretrained, pl.LightningModule):
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def setup(self, stage: str) -> None:
+        """Say what a checkpoint came without, where that matters."""
+        if stage != "predict":
+            self.warn_of_absent()
+
     def on_fit_start(self) -> None:
         """Say what the weights will come from."""
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)

@@ -5,14 +5,13 @@ import importlib
 import inspect
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import safetensors
 import torch
 from safetensors.torch import save_file
-from torch import nn
 from typing_extensions import Self
 
 from unknot import __version__
@@ -47,6 +46,12 @@ class Pretrained:
     fine_tuned_from: str | None = None
     """What was loaded before the weights were trained on."""
 
+    training_only: ClassVar[tuple[str, ...]] = ()
+    """Names of the modules that serve training alone; a checkpoint may come without them."""
+
+    begun_anew: tuple[str, ...] = ()
+    """Those of them that the checkpoint came without: their weights are as they were initialised."""
+
     annealed: dict[str, dict[str, float]]
     """Arguments that changed during training, see :class:`~unknot.zoo.Anneal`; their last value is in ``hparams``."""
 
@@ -72,18 +77,34 @@ class Pretrained:
         if self.hub_repo:
             self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
         self.trained_on, self.hub_repo, self.hub_revision = dataset, None, None
+        self.begun_anew = ()
+
+    def warn_of_absent(self) -> None:
+        """Say so where a checkpoint came without what serves training alone, and that is now asked for."""
+        if self.begun_anew:
+            parts = " and ".join(self.begun_anew)
+            warnings.warn(
+                f"{self.hub_repo or 'This checkpoint'} was stored for use, without what serves training alone: its "
+                f"{parts} is not the one that it was trained with but begins anew. Losses that depend on it mean "
+                "nothing until it has learnt, and training on is not what the run itself would have done.",
+                stacklevel=2,
+            )
 
     def extra_repr(self) -> str:
         """Where the weights come from, for ``print(model)``."""
         return f"from {self.hub_repo}" + (f"@{self.hub_revision}" if self.hub_revision else "") if self.hub_repo else ""
 
-    def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
+    def save_pretrained(
+        self, folder: str | Path, dtype: torch.dtype | None = None, inference_only: bool = False
+    ) -> Path:
         """Write ``config.json`` and ``model.safetensors`` into ``folder``.
 
         Args:
             folder: made if it does not exist.
             dtype: precision to store the weights in, e.g. ``torch.float16`` for half the size; they are float32 again
                 when loaded. ``None`` stores them as they are.
+            inference_only: leave out what serves training alone, :attr:`training_only`: FactorVAE's discriminator is
+                far larger than the rest. What a checkpoint came without is never stored.
         """
         assert isinstance(self, pl.LightningModule)
         folder = Path(folder)
@@ -105,6 +126,7 @@ class Pretrained:
         weights = {
             name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
             for name, tensor in self.state_dict().items()
+            if not _belongs(name, self.training_only if inference_only else self.begun_anew)
         }
         # Both are written before either takes its place, so that a failure leaves the old pair.
         with replacing(folder / WEIGHTS) as weights_beside, replacing(folder / CONFIG) as config_beside:
@@ -235,11 +257,13 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
         raise ValueError(f"{label}: these arguments do not build {with_article(cls.__name__)}: {reason}") from None
     weights = _read_weights(source, model)
-    if any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
+    absent = tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in weights))
+    if absent or any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
         # A network of one's own computes something that is not saved; the sizes are known to be right by now.
         with kept_generators():
             model = cls(**arguments)
-    model.load_state_dict(weights, strict=True, assign=True)
+    model.load_state_dict(weights, strict=not absent, assign=True)  # the names were compared already
+    model.begun_anew = absent
     model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.hub_repo, model.hub_revision = source.repo, source.commit
@@ -259,14 +283,22 @@ def _longest(value: Any) -> int:
     return max([len(value), *(_longest(part) for part in parts)])
 
 
-def _read_weights(source: "Source", model: nn.Module) -> dict[str, torch.Tensor]:
-    """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision."""
+def _belongs(name: str, parts: Iterable[str]) -> bool:
+    """Whether a tensor is of one of these modules."""
+    return any(name.startswith(f"{part}.") for part in parts)
+
+
+def _read_weights(source: "Source", model: Any) -> dict[str, torch.Tensor]:
+    """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision; what
+    serves training alone may be absent as a whole."""
     expected = model.state_dict()
     path, label = source.path(WEIGHTS), source.label(WEIGHTS)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            absent = [part for part in model.training_only if not any(_belongs(name, [part]) for name in found)]
+            expected = {name: tensor for name, tensor in expected.items() if not _belongs(name, absent)}
             problems = [f"no {name}" for name in sorted(expected.keys() - found)]
             problems += [f"unexpected {name}" for name in sorted(found.keys() - expected)]
             problems += [

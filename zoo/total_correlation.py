@@ -49,6 +49,7 @@ class FactorVAE(VAE):
     """
 
     family = "total-correlation"
+    training_only = ("discriminator",)
 
     def __init__(
         self,
