@@ -211,7 +211,7 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from unknot.studies.folders import read_plan
+    from unknot.studies.folders import JobFolder, read_plan
     from unknot.studies.results import counts, error_of
     from unknot.studies.running import describe
 
@@ -221,6 +221,13 @@ def _status(arguments: argparse.Namespace) -> int:
     jobs = {job.name: job for job in plan.jobs}
     shown = [f"{len(by_state[state]):,} {state}" for state in by_state]
     print(f"{plan.study.name} in {folder}: {len(jobs):,} jobs, {', '.join(shown)}")
+    running = by_state.get("running", [])
+    for name in running[:10]:
+        if progress := JobFolder(folder, name).running():
+            how = f"{progress['phase']}, {progress['step']:,} of {progress['steps']:,}"
+            print(f"  running {name} {describe(jobs[name])}: {how}")
+    if len(running) > 10:
+        print(f"  and {len(running) - 10:,} more")
     failed = by_state.get("failed", [])
     for name in failed if arguments.failed else failed[:10]:
         error = error_of(folder, name)

@@ -69,11 +69,17 @@ class JobFolder:
             return "done"
         if self.error.is_file():
             return "failed"
+        if not self.progress.is_file():
+            return "waiting"
+        return "running" if self.running() else "interrupted"
+
+    def running(self) -> dict[str, Any] | None:
+        """How far a job is, if it gave a sign of life of late: ``phase``, ``step`` of ``steps``, and the ``time``."""
         try:
             age = time.time() - self.progress.stat().st_mtime
         except FileNotFoundError:
-            return "waiting"
-        return "running" if age < ALIVE else "interrupted"
+            return None
+        return read_json(self.progress) if age < ALIVE else None
 
     def fail(self, error: BaseException | str) -> dict[str, Any]:
         """Write down why a job failed, and how often it has."""

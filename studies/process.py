@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -67,7 +68,10 @@ def _perform(study: Path, job: Job, order: dict[str, Any]) -> Outcome:
     try:
         files.path.mkdir(parents=True, exist_ok=True)
         with FileLock(files.lock, timeout=0):
-            return _with_lock(files, study, job, order)
+            outcome = _with_lock(files, study, job, order)
+            if outcome.what == "stopped" and files.progress.exists():
+                os.utime(files.progress, (0, 0))  # its age tells whether a job runs
+            return outcome
     except Timeout:
         return Outcome(job.name, "busy", "another process has it")
     except OSError as error:
@@ -84,8 +88,8 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
         settings = Settings(**order["settings"])
         for module in settings.imported:
             importlib.import_module(module)
-        stop = Stop()
-        signal.signal(signal.SIGTERM, stop.ask)
+        resumed, start, stop = files.checkpoint.exists(), time.monotonic(), Stop()
+        stop.listen()
         try:
             perform(
                 study,
@@ -111,7 +115,7 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
         for file in (files.error, files.last_error):
             file.unlink(missing_ok=True)
         files.progress.unlink(missing_ok=True)
-        return Outcome(job.name, "done")
+        return Outcome(job.name, "done", seconds=None if resumed else time.monotonic() - start)
 
 
 def _protocol(document: dict[str, Any]) -> Protocol:

@@ -86,11 +86,11 @@ def mixed(table: "pd.DataFrame") -> list[str]:
 
 
 def counts(folder: Path, plan: Plan) -> dict[str, list[str]]:
-    """Names of jobs by state."""
-    by_state: dict[str, list[str]] = {}
+    """Names of jobs by state; all states but ``done`` only where there are any."""
+    by_state: dict[str, list[str]] = {state: [] for state in ("done", "running", "interrupted", "waiting", "failed")}
     for job in plan.jobs:
-        by_state.setdefault(JobFolder(folder, job.name).state(plan.protocols), []).append(job.name)
-    return by_state
+        by_state[JobFolder(folder, job.name).state(plan.protocols)].append(job.name)
+    return {state: names for state, names in by_state.items() if names or state == "done"}
 
 
 def error_of(folder: Path, name: str) -> dict[str, Any]:

@@ -3,19 +3,32 @@
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
 from unknot.studies.executors import Executor, Local
-from unknot.studies.folders import ALIVE, JobFolder, Plan, read_json, read_plan, write_plan
+from unknot.studies.folders import JobFolder, Plan, read_json, read_plan, write_plan
 from unknot.studies.study import Job, Study
 from unknot.studies.worker import Outcome
 
 Say = Callable[[str], None]
 INTERRUPTED = "it was interrupted"
+
+
+class Seen(NamedTuple):
+    """A job that runs, as the display saw it last."""
+
+    phase: str
+    step: int
+    at: float
+    """When the job said so."""
+    since: float
+    """When the display first saw it."""
 
 
 @dataclass
@@ -120,19 +133,20 @@ class Display:
     ) -> None:
         self.folder, self.plan, self.jobs, self.summary, self.say = folder, plan, list(jobs), summary, say
         self.parallel = parallel
-        self.start = self.last = time.monotonic()
-        self.ended_here = 0
-        self.seen: dict[str, tuple[float, int]] = {}
+        self.last, self.alive = time.monotonic(), 0.0
         self.interval = 10.0
+        self.took: deque[float] = deque(maxlen=200)
+        self.seen: dict[str, Seen] = {}
 
     def begin(self, todo: list[Job]) -> None:
         """What is going to happen, and how much disk it takes."""
         self.todo = {job.name: job for job in todo}
+        begun = sum(JobFolder(self.folder, job.name).path.is_dir() for job in todo)
         needed = self.plan.bytes_per_job * len(todo)
         free = shutil.disk_usage(self.folder).free
         self.say(
             f"{self.plan.study.name} in {self.folder}: {len(self.jobs):,} jobs, {self.summary.done:,} done before, "
-            f"{len(todo):,} to do, {self.parallel} at a time. "
+            f"{len(todo):,} to do{f', {begun:,} of them begun' if begun else ''}, {self.parallel} at a time. "
             f"Disk: about {show_bytes(needed)} of {show_bytes(free)} free."
         )
         if needed > free:
@@ -142,10 +156,11 @@ class Display:
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """One job ended."""
-        self.ended_here += 1
-        what, message = outcome.what, outcome.message
-        if what == "failed":
-            self.say(f"{clock()} failed {job.name} {describe(job)}: {message}")
+        self.todo.pop(job.name, None)
+        if outcome.seconds is not None:
+            self.took.append(outcome.seconds)
+        if outcome.what == "failed":
+            self.say(f"{clock()} failed {job.name} {describe(job)}: {outcome.message}")
         self.tick()
 
     def tick(self, force: bool = False) -> None:
@@ -159,45 +174,49 @@ class Display:
 
     def line(self) -> str:
         """How far all is."""
-        running, rate, share = self._running()
         summary = self.summary
+        rate = self._look()
+        scoring = sum(progress.phase == "scoring" for progress in self.seen.values())
         parts = [
             f"{summary.done:,} of {len(self.jobs):,} done",
-            f"{running} running",
+            f"{len(self.seen)} running{f' ({scoring} scoring)' if scoring else ''}",
             f"{len(summary.failed)} failed",
         ]
         if rate:
             parts.append(f"{rate:.0f} steps/s")
-        finished = self.ended_here + share
-        elapsed = time.monotonic() - self.start
-        if finished > 0.01 and summary.left:
-            parts.append(f"{_duration(elapsed * max(0.0, summary.left - share) / finished)} left")
+        if left := self._left(rate):
+            parts.append(left)
         return ", ".join(parts)
 
-    def _running(self) -> tuple[int, float, float]:
-        """How many jobs run, how many steps a second they do together, and how much of them is done."""
-        running, rate, share, seen = 0, 0.0, 0.0, {}
-        for name in list(self.todo):
-            files = JobFolder(self.folder, name)
-            try:
-                old = time.time() - files.progress.stat().st_mtime > ALIVE
-            except FileNotFoundError:
-                continue
-            progress = None if old else read_json(files.progress)
+    def _left(self, rate: float) -> str:
+        """How long the rest takes: by what jobs took so far, and until one has ended by their steps."""
+        now = time.monotonic()
+        if not self.seen:
+            silent = f"no sign of life for {duration(now - self.alive)}" if self.alive else "starting"
+            return silent if self.todo else ""
+        self.alive = now
+        if self.took:
+            each = sum(self.took) / len(self.took)
+            gone = sum(min(each, now - progress.since) for progress in self.seen.values())
+            return f"{duration((each * len(self.todo) - gone) / len(self.seen))} left"
+        steps = sum(job.steps for job in self.todo.values())
+        steps -= sum(self.todo[name].steps if p.phase == "scoring" else p.step for name, p in self.seen.items())
+        return f"{duration(steps / rate)} of training left, scores not counted" if rate else ""
+
+    def _look(self) -> float:
+        """Look at the jobs that run; how many steps a second they do together."""
+        before, rate = self.seen, 0.0
+        self.seen = {}
+        for name in self.todo:
+            progress = JobFolder(self.folder, name).running()
             if progress is None:
                 continue
-            running += 1
-            step, at = progress["step"], progress["time"]
-            if progress["phase"] == "training":
-                share += 0.8 * step / max(1, progress["steps"])
-                before = self.seen.get(name)
-                if before and at > before[0] and step >= before[1]:
-                    rate += (step - before[1]) / (at - before[0])
-                seen[name] = at, step
-            else:
-                share += 0.8
-        self.seen = seen
-        return running, rate, share
+            old = before.get(name)
+            phase, step, at = progress["phase"], progress["step"], progress["time"]
+            self.seen[name] = Seen(phase, step, at, old.since if old else time.monotonic())
+            if old and old.phase == phase == "training" and at > old.at and step >= old.step:
+                rate += (step - old.step) / (at - old.at)
+        return rate
 
     def end(self) -> None:
         """How it ended, and how to go on."""
@@ -236,8 +255,13 @@ def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
 
 def describe(job: Job) -> str:
     """A job in a few words."""
-    settings = {name: value for name, value in job.settings.items() if name != "strength"}
-    return " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in settings.items())
+    settings = {name.rpartition(".")[2]: value for name, value in job.settings.items()}
+    what = f"{settings.pop('method')} on {settings.pop('dataset')}"
+    return ", ".join([what, *(f"{name} {value}" for name, value in settings.items() if name not in NAMED)])
+
+
+NAMED = ("config", "strength")
+"""Settings that others say already."""
 
 
 def clock() -> str:
@@ -250,7 +274,8 @@ def show_bytes(number: float) -> str:
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time for people."""
     minutes = round(seconds / 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -15,7 +15,7 @@ def add_scores(
     config: dict[str, Any],
     protocols: list[Protocol],
     imported: Iterable[str] = (),
-    alive: Callable[[], None] = lambda: None,
+    tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
     """Compute what is missing, protocol by protocol, from the model as it is stored."""
     missing = files.missing(protocols)
@@ -24,8 +24,8 @@ def add_scores(
     # Always the stored model, so that a score is the same whether it is computed after the training or a year later.
     model = find_class(config["model"]["class_path"], imported).from_pretrained(files.model)
     dataset = build(config["data"]["init_args"]["dataset"], imported)
-    for protocol, metrics in missing:
-        alive()
+    for place, (protocol, metrics) in enumerate(missing):
+        tell(place, len(missing))
         if protocol.labels:
             from unknot.studies.labels import validation_scores
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,12 @@ class Stopped(BaseException):
 class Stop:
     """Whether a job was asked to stop. In training it first saves its state; elsewhere it stops on the spot."""
 
-    asked = training = False
+    asked = training = listening = False
+
+    def listen(self) -> None:
+        """Be asked by SIGTERM."""
+        self.listening = True
+        signal.signal(signal.SIGTERM, self.ask)
 
     def ask(self, *_: Any) -> None:
         """A signal handler."""
@@ -86,6 +92,8 @@ class Keeper(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell where it goes on."""
+        if self.stop.listening:  # in place of Lightning's handler, which stops a training without saving its state
+            self.stop.listen()
         self.stop.training = True
         self._tell(trainer)
 
@@ -145,7 +153,7 @@ def perform(
         _train(files, config, accelerator, checkpoint_every, keep_checkpoint, imported, stop)
     if not keep_checkpoint:
         files.checkpoint.unlink(missing_ok=True)
-    add_scores(files, config, protocols, imported, lambda: tell(files, "scoring", 1, 1))
+    add_scores(files, config, protocols, imported, partial(tell, files, "scoring"))
     gc.collect()
 
 

@@ -32,6 +32,8 @@ class Outcome:
     job: str
     what: str
     message: str = ""
+    seconds: float | None = None
+    """What it took, unless it went on from an earlier state."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,12 @@ import pytest
 import yaml
 
 TOYS = '''
+import os
+import signal
+
 import torch
 from unknot.datamodules import FactorSpace, GroundTruthDataset
+from unknot.zoo import BetaVAE
 
 
 class Squares(GroundTruthDataset):
@@ -25,6 +29,15 @@ class Squares(GroundTruthDataset):
         grid = torch.arange(32)
         inside = lambda at, axis: (axis >= 3 * at) & (axis < 3 * at + 3 + 2 * size)
         return (inside(x, grid[None, None, :]) & inside(y, grid[None, :, None])).float()[:, None]
+
+
+class AskedToStop(BetaVAE):
+    """Is told to end right after its fifth step, when Lightning's callbacks were called already."""
+
+    def on_train_batch_end(self, *arguments):
+        super().on_train_batch_end(*arguments)
+        if self.global_step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
 '''
 
 

@@ -21,15 +21,16 @@ pytestmark = pytest.mark.slow
 KILLS = 20
 STUDY = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())", "study"]
 STEPS = int(os.environ.get("UNKNOT_TEST_STEPS", "150"))
+Runner = subprocess.Popen[str]
 
 
-def start(*words: str | Path, cwd: Path) -> subprocess.Popen[str]:
+def start(*words: str | Path, cwd: Path) -> Runner:
     command = [*STUDY, *map(str, words), "--checkpoint-every", "0.5", "--import", "toys"]
     environment = os.environ | {"RAY_worker_niceness": "0"}
     return subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def end(runner: subprocess.Popen[str]) -> None:
+def end(runner: Runner) -> None:
     _, told = runner.communicate(timeout=1800)
     assert runner.returncode == 0, told
 
@@ -62,109 +63,125 @@ def check(folder: Path, undisturbed: Any) -> None:
     pd.testing.assert_frame_equal(table, undisturbed.drop(columns="core_seconds"), check_exact=True)
 
 
-def children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
-    return [int(child) for child in found.split()]
+def descendants(pid: int) -> dict[int, float]:
+    """All processes below one, with the time at which each was started (to a second, not earlier than it was)."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,etimes="], capture_output=True, text=True).stdout
+    processes = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found, fresh = dict[int, float](), {pid}
+    while fresh:
+        below = {child: time.time() - age for child, parent, age in processes if parent in fresh}
+        found |= below
+        fresh = set(below)
+    return found
 
 
-def pauses(seed: int) -> Iterator[float]:
-    chance = random.Random(seed)
-    for _ in range(KILLS):
-        yield chance.uniform(0.5, 6.0)
+def at_work(folder: Path, below: int) -> list[int]:
+    """Processes below one that have a job in hand, under way since they took it: not those that still import."""
+    found = []
+    for pid, started in descendants(below).items():
+        try:
+            held = [Path(os.readlink(link)) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            jobs = [path.parent for path in held if path.name == "lock" and path.is_relative_to(folder / "jobs")]
+            # What one that was killed left behind is older.
+            if any((job / "progress.json").stat().st_mtime > started for job in jobs):
+                found.append(pid)
+        except FileNotFoundError:  # it ended, or its job did
+            continue
+    return found
 
 
-def begun(folder: Path, runner: subprocess.Popen[str]) -> None:
-    """Wait until jobs run: killing imports alone would be too easy."""
+def wait_for_work(folder: Path, below: int, runner: Runner) -> bool:
+    """Wait until jobs run below a process; whether they do before the runner ends."""
     deadline = time.monotonic() + 600
-    while not list(folder.glob("jobs/*/*/progress.json")):
+    while not at_work(folder, below):
         if runner.poll() is not None:
-            return
+            return False
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return True
+
+
+class Killer:
+    """Counts kills of processes that are at work, at moments drawn at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.kills, self.found = random.Random(seed), 0, list[int]()
+
+    def folders(self, toys: Path, name: str, undisturbed: Any) -> Iterator[Path]:
+        """Folders to run the study in, one after another until there were enough kills; each is checked."""
+        while self.kills < KILLS:
+            folder = toys / f"{name}-{self.kills}"
+            yield folder
+            check(folder, undisturbed)
+        print(f"{name}: {self.kills} killed")
+
+    def ready(self, folder: Path, below: int, runner: Runner) -> bool:
+        """Wait for work and then for the moment: whether to kill now."""
+        while self.kills < KILLS and wait_for_work(folder, below, runner):
+            time.sleep(self.chance.uniform(0.1, 4.0))
+            self.found = at_work(folder, below)
+            if self.found:
+                self.kills += 1
+                return True
+        return False
 
 
 def test_jobs(study: Path, toys: Path, undisturbed: Any) -> None:
     """A job that is killed is begun again, by the same runner, and resumes."""
-    chance, kills = random.Random(1), 0
-    while kills < KILLS:  # a run that ended is begun anew
-        folder = toys / f"jobs-{kills}"
+    killer = Killer(1)
+    for folder in killer.folders(toys, "jobs", undisturbed):
         runner = start("run", study, "--folder", folder, cwd=toys)
-        for pause in pauses(kills):
-            begun(folder, runner)
-            time.sleep(pause)
-            workers = children(runner.pid)
-            if runner.poll() is not None or kills == KILLS:
-                break
-            if workers:
-                os.kill(chance.choice(workers), signal.SIGKILL)
-                kills += 1
+        while killer.ready(folder, runner.pid, runner):
+            os.kill(killer.chance.choice(killer.found), signal.SIGKILL)
         end(runner)
-        check(folder, undisturbed)
-    print(f"{kills} jobs killed")
 
 
 def test_runners(study: Path, toys: Path, undisturbed: Any) -> None:
-    folder, kills = toys / "runners", 0
-    runner = start("run", study, "--folder", folder, cwd=toys)
-    for pause in pauses(2):
-        begun(folder, runner)
-        time.sleep(pause)
-        if runner.poll() is None:
+    killer = Killer(2)
+    for folder in killer.folders(toys, "runners", undisturbed):
+        runner = start("run", study, "--folder", folder, cwd=toys)
+        while killer.ready(folder, runner.pid, runner):
             runner.kill()
-            kills += 1
-        runner.communicate()
-        runner = start("run", folder, cwd=toys)
-    end(runner)
-    check(folder, undisturbed)
-    print(f"{kills} runners killed")
+            runner.communicate()
+            runner = start("run", folder, cwd=toys)
+        end(runner)
 
 
 def test_shards(study: Path, toys: Path, undisturbed: Any) -> None:
     """Two shards, as two tasks of a Slurm array; one that is killed is put into the queue again."""
-    folder, chance, kills = toys / "shards", random.Random(3), 0
-    first = start("run", study, "--folder", folder, "--shard", "1/2", "--jobs", "1", cwd=toys)
-    second = start("run", study, "--folder", folder, "--shard", "2/2", "--jobs", "1", cwd=toys)
-    shards = {"1/2": first, "2/2": second}
-    for pause in pauses(3):
-        name = chance.choice(list(shards))
-        begun(folder, shards[name])
-        time.sleep(pause)
-        if shards[name].poll() is None:
-            shards[name].kill()
-            kills += 1
-        shards[name].communicate()
-        source = folder if (folder / "plan.json").exists() else study
-        where = () if source == folder else ("--folder", folder)
-        shards[name] = start("run", source, *where, "--shard", name, "--jobs", "1", cwd=toys)
-    for runner in shards.values():
-        end(runner)
-    check(folder, undisturbed)
-    print(f"{kills} shards killed")
+    killer = Killer(3)
+    for folder in killer.folders(toys, "shards", undisturbed):
+        task = ("--jobs", "1", "--shard")
+        shards = {name: start("run", study, "--folder", folder, *task, name, cwd=toys) for name in ("1/2", "2/2")}
+        while running := [name for name in shards if shards[name].poll() is None]:
+            name = killer.chance.choice(running)
+            if killer.kills == KILLS:
+                break
+            if killer.ready(folder, shards[name].pid, shards[name]):
+                shards[name].kill()
+                shards[name].communicate()
+                shards[name] = start("run", folder, *task, name, cwd=toys)
+        for runner in shards.values():
+            end(runner)
 
 
 def test_ray_nodes(study: Path, toys: Path, undisturbed: Any) -> None:
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    folder, kills = toys / "nodes", 0
+    killer = Killer(4)
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  the name is Ray's
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         node = cluster.add_node(num_cpus=1)
-        runner = start("run", study, "--folder", folder, "--ray", cluster.address, cwd=toys)
-        for pause in pauses(4):
-            begun(folder, runner)
-            time.sleep(pause)
-            if runner.poll() is not None:
-                break
-            cluster.remove_node(node, allow_graceful=False)
-            kills += 1
-            node = cluster.add_node(num_cpus=1)
-        end(runner)
+        for folder in killer.folders(toys, "nodes", undisturbed):
+            runner = start("run", study, "--folder", folder, "--ray", cluster.address, cwd=toys)
+            while killer.ready(folder, node.all_processes["raylet"][0].process.pid, runner):
+                cluster.remove_node(node, allow_graceful=False)
+                node = cluster.add_node(num_cpus=1)
+            end(runner)
     finally:
         cluster.shutdown()
-    check(folder, undisturbed)
-    print(f"{kills} nodes killed")
 
 
 def test_three_executors_give_one_table(study: Path, toys: Path, undisturbed: Any) -> None:

@@ -16,9 +16,9 @@ import yaml
 
 from unknot._provenance import commit
 from unknot.studies import Local, Ray, Shard, Study, results, run
-from unknot.studies.folders import JobFolder, read_plan
-from unknot.studies.running import clear_errors, prepare
-from unknot.studies.worker import Settings, environment
+from unknot.studies.folders import JobFolder, read_plan, write_json
+from unknot.studies.running import Display, Summary, clear_errors, prepare
+from unknot.studies.worker import Outcome, Settings, environment
 
 pd = pytest.importorskip("pandas")
 
@@ -234,6 +234,16 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -
     assert "Stopped: it was interrupted. Nothing is lost; go on with: unknot study run long" in told
     assert "Traceback" not in told
     assert len(list((toys / "long").glob("jobs/*/*/last.ckpt"))) == 1
+    assert ", 1 interrupted, " in unknot("status", "long", cwd=toys).stdout
+
+
+def test_a_job_that_is_told_to_end_between_two_steps_saves_its_state(toys: Path, study: Make) -> None:
+    plan, folder = prepare(study(seeds=1), toys / "asked"), toys / "asked"
+    job = plan.jobs[0]
+    job.config["model"]["class_path"] = "toys.AskedToStop"
+    executor = Local(jobs=1, settings=Settings(imported=IMPORTED))
+    assert [outcome.what for outcome in executor.run(folder, plan, [job]) if outcome] == ["stopped"]
+    assert JobFolder(folder, job.name).checkpoint.is_file()
 
 
 def wait_for(condition: Callable[[], bool], runner: subprocess.Popen[str]) -> None:
@@ -280,3 +290,30 @@ def test_ray_gives_the_same_table(toys: Path, undisturbed: Any, study: Make, mon
     monkeypatch.setenv("RAY_worker_niceness", "0")
     run(study(), "ray", Ray("local", jobs=1, settings=Settings(imported=IMPORTED)), lambda line: None)
     pd.testing.assert_frame_equal(results("ray")[undisturbed.columns], undisturbed, check_exact=True)
+
+
+def test_the_time_left_goes_by_jobs_that_ended_and_before_by_steps(tmp_path: Path, study: Make) -> None:
+    plan = prepare(study(steps=100), tmp_path)
+    display = Display(tmp_path, plan, plan.jobs, Summary(tmp_path), 2, lambda line: None)
+    display.begin(plan.jobs)
+    assert display.line() == "0 of 6 done, 0 running, 0 failed, starting"
+    first, second = (JobFolder(tmp_path, job.name) for job in plan.jobs[:2])
+
+    def tell(files: JobFolder, phase: str, step: int, at: float) -> None:
+        files.path.mkdir(parents=True, exist_ok=True)
+        write_json(files.progress, {"phase": phase, "step": step, "steps": 100, "time": at})
+
+    tell(first, "training", 40, 1000.0)  # resumed: what it did before is no speed of this run
+    assert display.line() == "0 of 6 done, 1 running, 0 failed"
+    tell(first, "training", 50, 1010.0)
+    tell(second, "training", 0, 1010.0)
+    line = display.line()
+    assert line == "0 of 6 done, 2 running, 0 failed, 1 steps/s, 9 min of training left, scores not counted"
+    tell(second, "scoring", 0, 1020.0)
+    assert "2 running (1 scoring), 0 failed" in display.line()
+    display.summary.done = 1
+    first.progress.unlink()
+    display.ended(plan.jobs[0], Outcome(plan.jobs[0].name, "done", seconds=600.0))
+    assert display.line() == "1 of 6 done, 1 running (1 scoring), 0 failed, 50 min left"
+    os.utime(second.progress, (0, 0))
+    assert "0 running, 0 failed, no sign of life for 0 s" in display.line()
