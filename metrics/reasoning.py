@@ -1,17 +1,24 @@
 """The score ``reasoning``: how soon a relation network completes matrices from a frozen representation."""
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from tqdm.auto import trange
 
 from unknot.datamodules import Coarse, GroundTruthDataset
-from unknot.datamodules.matrices import Matrices, check_sizes, sample_matrices, solve_by_row
+from unknot.datamodules.matrices import Alternatives, Matrices, check_sizes, sample_matrices, solve_by_row
 from unknot.metrics.draws import Draws
 from unknot.metrics.registry import register
 
+if TYPE_CHECKING:
+    from unknot.zoo import WReN
+
 STEPS = (300, 1000, 3000)
 """After how many steps of batch 32 the accuracy is measured; the level of row matching is reached at about the last."""
-BATCH, TEST = 32, 3200
+BATCH, TEST, CHUNK = 32, 3200, 400
+Batch = tuple[Tensor, Tensor, Tensor]
 GRIDS: dict[str, tuple[int, ...]] = {
     "rooms3d": (10, 10, 10, 4, 4, 4),
     "shapes3d": (10, 10, 10, 4, 4, 4),
@@ -53,7 +60,7 @@ def _reasoning(draws: Draws) -> dict[str, float]:
     points = grid.fine(space.factors(torch.arange(len(grid)))).repeat_interleave(versions, 0)
     table = torch.from_numpy(draws.codes(points, generator)).float()
 
-    def panels(matrices: Matrices) -> tuple[Tensor, Tensor, Tensor]:
+    def panels(matrices: Matrices) -> Batch:
         both = torch.cat([matrices.context, matrices.answers], dim=1)
         index = space.index(both.flatten(0, 1)) * versions
         if versions > 1:
@@ -62,20 +69,45 @@ def _reasoning(draws: Draws) -> dict[str, float]:
         return codes[:, :8], codes[:, 8:], matrices.position
 
     fixed = sample_matrices(space.sizes, TEST, draws.generator("reasoning test"))
-    test = panels(fixed)
     row = float((solve_by_row(fixed, generator=draws.generator("lots")) == fixed.position).double().mean())
-    scores: dict[str, float] = {}
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.inference_mode(False):
         torch.manual_seed(draws.seed)
         model = WReN("codes", code_dim=table.shape[1])
-        optimizer = torch.optim.Adam(model.parameters(), lr=model.lr)
-        for step in trange(1, max(STEPS) + 1, desc="reasoning", disable=None, leave=False):
-            optimizer.zero_grad()
-            model.losses(panels(sample_matrices(space.sizes, BATCH, generator)))["loss"].backward()
-            optimizer.step()
-            if step in STEPS:
-                with torch.no_grad():
-                    scores[f"reasoning_{step}"] = float(model.losses(test)["accuracy"])
-    last = scores[f"reasoning_{max(STEPS)}"]
+        curve = learning_curve(model, panels, space.sizes, panels(fixed), STEPS, generator)
+    last = curve[max(STEPS)]
+    scores = {f"reasoning_{step}": accuracy for step, accuracy in curve.items()}
     relative = (last - 1 / 6) / (row - 1 / 6)
     return {"reasoning": last, **scores, "reasoning_row_match": row, "reasoning_relative": relative}
+
+
+def learning_curve(
+    model: "WReN",
+    panels: Callable[[Matrices], Batch],
+    sizes: Sequence[int],
+    test: Batch,
+    steps: Sequence[int],
+    generator: torch.Generator,
+    alternatives: Alternatives = "easy",
+) -> dict[int, float]:
+    """Train a relation network on new matrices in every step; its accuracy on fixed ones after each of some steps.
+
+    Args:
+        model: to train; its optimiser is Adam with its learning rate.
+        panels: what it sees of matrices that are drawn: ``(context, answers, position)``.
+        sizes: number of values of each factor.
+        test: the fixed matrices, as ``panels`` gives them.
+        steps: after how many to measure.
+        generator: of the matrices.
+        alternatives: see :func:`unknot.datamodules.sample_matrices`.
+    """
+    optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=model.lr)
+    curve: dict[int, float] = {}
+    for step in trange(1, max(steps) + 1, desc="reasoning", disable=None, leave=False):
+        optimizer.zero_grad()
+        model.losses(panels(sample_matrices(sizes, BATCH, generator, alternatives=alternatives)))["loss"].backward()
+        optimizer.step()
+        if step in steps:
+            with torch.no_grad():
+                right = [model(c, a).argmax(1) == p for c, a, p in zip(*(t.split(CHUNK) for t in test), strict=True)]
+            curve[step] = float(torch.cat(right).double().mean())
+    return curve
