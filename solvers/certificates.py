@@ -1,6 +1,7 @@
 """Upper bounds on f(θ) - f(θ*) from a gradient and an oracle's answer, rounding included."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class SpanCertificate:
         steepness = -lower  # ‖∇f‖_𝒜*
         gap, error = math.inf, point.error()
         if self._mu > 0:
-            gap = (norm(atoms.span_part(gradient.reshape(-1))) + error) ** 2 / (2 * self._mu)
+            gap = (norm(atoms.span_part(gradient.reshape(-1))) + error) ** 2 / (2 * self._mu) + point.value_error()
         if self._radius is not None and math.isfinite(steepness):
             size = norm(point.x)
             linear = (
@@ -95,8 +96,13 @@ class ConeCertificate:
 
     def __call__(self, point: Point, gradient: Tensor, lower: float, shrink: float) -> float:
         """The gap at a point; ``shrink`` is ⟨∇f, x⟩."""
-        size, error = norm(point.x), point.error()
-        shrink += _rounding(gradient, size) + error * size
+        size = norm(point.x)
+        shrink += _rounding(gradient, size)
+        return self.gap(shrink, size, point.error(), lower, lambda: gradient.reshape(-1))
+
+    def gap(self, shrink: float, size: float, error: float, lower: float, gradient: Callable[[], Tensor]) -> float:
+        """The same from ⟨∇f, x⟩ with its rounding, ‖x‖, the gradient's error, and the gradient where it is needed."""
+        shrink += error * size
         if lower >= 0:
             return max(0.0, shrink)
         violation = -lower + error * (self._atoms.radius or 0.0)
@@ -107,6 +113,5 @@ class ConeCertificate:
             steep = violation / self._margin
             gap = min(gap, shrink + steep * size + steep**2 / (2 * self._mu))
         if self._mu > 0 and not (known and self._margin > 0):  # the span's part costs a decomposition of the atoms
-            part = norm(self._atoms.span_part(gradient.reshape(-1)))
-            gap = min(gap, (part + error) ** 2 / (2 * self._mu))
+            gap = min(gap, (norm(self._atoms.span_part(gradient())) + error) ** 2 / (2 * self._mu))
         return max(0.0, gap)

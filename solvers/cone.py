@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unknot.solvers import factored
 from unknot.solvers._arrays import dot
 from unknot.solvers.active import ActiveSet
 from unknot.solvers.certificates import ConeCertificate
@@ -102,6 +103,8 @@ def nonnegative_matching_pursuit(
     certificate = ConeCertificate(problem, radius)
     if variant == "fnnomp":
         return _fnnomp(problem, certificate, run)
+    if variant == "fully-corrective" and step == "auto" and smoothness is None and factored.applies(problem):
+        return factored.nonnegative_pursuit(problem, certificate, run)
     rule = _step_size(f, step, smoothness, variant)
     correction: Correction | None = None
     if variant == "norm-corrective":
@@ -137,7 +140,7 @@ def nonnegative_matching_pursuit(
                 active.add(z, 0.0)
             if len(active):
                 active.set_weights(correction.solve(active, point, run.expired))
-            point.jump(active.combine())
+            point.land(active.combine(), correction.image(active))
             after = dict(zip((atom.identity for atom in active.atoms), active.weights.tolist(), strict=True))
             if run.stalled(before != after):
                 break

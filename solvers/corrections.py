@@ -156,6 +156,10 @@ class Correction(ABC):
     def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
         """New weights, no worse than the current ones, which lead to the point; early once the time is up."""
 
+    def image(self, active: ActiveSet) -> Tensor | None:
+        """Σ α_i B z_i of the new weights, where the images of the atoms are at hand: see :meth:`Point.land`."""
+        return None
+
 
 class QuadraticCorrection(Correction):
     """argmin f over conv, cone or lin of 𝒮 for a quadratic f, exactly, by its Gram matrix over the atoms.
@@ -207,6 +211,14 @@ class QuadraticCorrection(Correction):
             self._keep([self._place(atom) for atom in active.atoms])
         places = [self._place(atom) for atom in active.atoms]
         return self._gram[np.ix_(places, places)], self._linear[places]
+
+    def image(self, active: ActiveSet) -> Tensor | None:
+        """From those of the atoms."""
+        if self._images is None or not len(active):
+            return None
+        weights = np.zeros(len(self._atoms))
+        weights[[self._places[atom.identity] for atom in active.atoms]] = active.weights
+        return torch.from_numpy(weights).to(self._images) @ self._images[: len(self._atoms)]
 
     def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
         """The exact minimiser."""

@@ -79,7 +79,7 @@ class Descent:
         moved = (not known and weights[-1] != 0) or (len(weights) == len(before) and bool((weights != before).any()))
         moved = moved or bool((weights[: len(before)] != before).any())
         active.set_weights(weights)
-        self.point.jump(active.combine())
+        self.point.land(active.combine(), correction.image(active))
         return moved
 
     def rebuild(self) -> None:

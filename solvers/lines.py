@@ -233,12 +233,20 @@ class Point(ABC):
     def jump(self, x: Tensor) -> None:
         """θ ← x."""
 
+    def land(self, x: Tensor, image: Tensor | None) -> None:
+        """θ ← x, whose image (that of :meth:`QuadraticObjective.image`) may be known already."""
+        self.jump(x)
+
     @abstractmethod
     def blend(self, other: Any, share: float) -> None:
         """θ ← (1 - share) θ + share θ', for another point of the same objective."""
 
     def error(self) -> float:
         """How far ‖∇f(θ)‖ as computed may be from the truth by rounding; what a certificate adds for it."""
+        return 0.0
+
+    def value_error(self) -> float:
+        """How far f(θ) as computed may be from the truth, where that is more than its own last digits."""
         return 0.0
 
     def refresh(self) -> bool:

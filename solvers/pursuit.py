@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unknot.solvers import factored
 from unknot.solvers.active import ActiveSet
 from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
 from unknot.solvers.batched import batched_pursuit
@@ -116,6 +117,9 @@ def matching_pursuit(
         return batched_pursuit(f, atom_set, x0, variant, run)
     problem = read_problem(f, atom_set, x0, smoothness)
     run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit", rtol)
+    given = (smoothness, atomic_smoothness, nu, radius)
+    if variant == "orthogonal" and step == "auto" and given == (None,) * 4 and factored.applies(problem):
+        return factored.orthogonal_pursuit(problem, run)
     return _pursue(problem, variant, step, "short", smoothness, atomic_smoothness, nu, radius, seed, run)
 
 
@@ -223,7 +227,7 @@ def _pursue(
             assert z is not None
             active.add(z, 0.0)
             active.set_weights(correction.solve(active, point, run.expired))
-            point.jump(active.combine())
+            point.land(active.combine(), correction.image(active))
             continue
         if variant == "random":
             z = atoms.sample(zero, generator)

@@ -177,6 +177,10 @@ class Dictionary(AtomSet):
         """Orthonormal basis ``[d, rank]`` of the span where there are fewer atoms than dimensions, and not too many."""
         if self.columns >= self._rows.shape[1] or self.columns > 2048:
             return None
+        basis, triangle = torch.linalg.qr(self.dense_rows().t())
+        pivots = triangle.diagonal().abs()
+        if bool(pivots.min() > pivots.max() * slack(pivots)):  # a basis of more than the span would only be cautious
+            return basis
         left, values, _ = torch.linalg.svd(self.dense_rows().t(), full_matrices=False)
         return left[:, values > values[0] * slack(values)]
 

@@ -240,6 +240,12 @@ class _QuadraticPoint(Point):
         self._moves = 0
         self._gradient: Tensor | None = None
 
+    def land(self, x: Tensor, image: Tensor | None) -> None:
+        if image is None:
+            return self.jump(x)
+        self.x, self._product, self._gradient = x.contiguous(), image, None
+        self._moves = 1
+
     def refresh(self) -> bool:
         if not self._moves:
             return False
@@ -257,6 +263,9 @@ class _QuadraticPoint(Point):
     def error(self) -> float:
         unit = float(torch.finfo(self._f.dtype).eps)
         return unit / 2 * (self._f.map.frobenius * norm(self.x) + norm(self._f.b))
+
+    def value_error(self) -> float:
+        return self.error() * norm(self.x)  # ½⟨θ, Qθ⟩ and ⟨b, θ⟩ may cancel
 
     def along(self, direction: Direction) -> Line:
         image = self._product * direction.iterate if direction.iterate else torch.zeros_like(self._product)
@@ -365,6 +374,12 @@ class _LeastSquaresPoint(Point):
         self._gradient: Tensor | None = None
         self._wanted = False
         self._moves = 0
+
+    def land(self, x: Tensor, image: Tensor | None) -> None:
+        if image is None:
+            return self.jump(x)
+        self.x, self._residual = x.contiguous(), image / math.sqrt(self._f.factor) - self._f.target
+        self._gradient, self._wanted, self._moves = None, False, 1
 
     def refresh(self) -> bool:
         if not self._moves:

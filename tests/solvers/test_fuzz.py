@@ -244,6 +244,12 @@ def test_no_false_certificate_in_forty_problems(part: int) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("seed", [343, 887])
+def test_problems_that_once_failed(seed: int) -> None:
+    """A dictionary that said no of its own point, and a span whose f is rounded by more than its gap."""
+    assert run_one(seed) == ""
+
+
 @pytest.mark.slow
 def test_no_false_certificate_in_a_thousand_problems() -> None:
     found = [run_one(seed) for seed in range(1000)]
