@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ import torch
 import yaml
 from torch import Tensor
 
-from unknot.hub.cards import Card, digest, facts_of, label, model_index, plain, scores_of, write_card
+from unknot.hub.cards import Card, digest, facts_of, finite, label, model_index, plain, scores_of, write_card
 from unknot.hub.kinds import family_of
 from unknot.hub.sources import CONFIG, WEIGHTS
 from unknot.metrics.scores import Scores
 from unknot.zoo import MODELS
 
 RESULTS = ".eval_results/unknot.yaml"
+MAX_NOTE, MAX_NOTES = 500, 10
 OURS = ("method:", "zoo-dataset:", "family:")
 """Beginnings of the tags that a push sets anew; all others are left as they are."""
 CAPTIONS = {
@@ -36,6 +37,12 @@ class Facts:
     seed: int | None = None
     command: str | None = None
     license: str | None = None
+    commit: str | None = None
+    """Of the code that trained it."""
+    core_hours: float | None = None
+    """Processor time of the training, summed over cores."""
+    notes: tuple[str, ...] = ()
+    """Sentences on how it was trained or chosen."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content
         "family": family,
         "seed": facts.seed,
         "command": facts.command,
+        "commit": facts.commit,
+        "core_hours": facts.core_hours,
+        "notes": list(facts.notes) or None,
         "arguments": _arguments(files),
         "bytes": files[WEIGHTS].size,
         "weights": files[WEIGHTS].sha256,
@@ -134,9 +144,19 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
         parts.append(f"```\n{plain(facts.command, 2000).replace('`', '')}\n```")
         if "training.yaml" in facts.command:
             parts.append("`training.yaml` names what is run: read it first, as any program of a stranger.")
-    if facts.seed is not None:
-        parts.append(f"Seed {facts.seed}.")
+    parts += [plain(note, MAX_NOTE) for note in facts.notes]
+    if told := _what_it_took(facts):
+        parts.append(told)
     return "\n\n".join(parts) + "\n"
+
+
+def _what_it_took(facts: Facts) -> str:
+    told = [f"Seed {facts.seed}"] if facts.seed is not None else []
+    if facts.core_hours is not None:
+        told.append(f"{facts.core_hours:.2g} hours of a core")
+    if facts.commit:
+        told.append(f"code of commit `{plain(facts.commit, 60).replace('`', '')}`")
+    return f"{', '.join(told)}." if told else ""
 
 
 def snippet(model: Any, repo: str) -> str:
@@ -178,22 +198,34 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 def facts_from(card: Card) -> Facts:
     """What a card of ours tells."""
-    block = facts_of(card.metadata)
-    seed, command, licence = block.get("seed"), block.get("command"), card.metadata.get("license")
+    block, notes = facts_of(card.metadata), facts_of(card.metadata).get("notes")
+
+    def told(value: Any, kind: type[Any]) -> Any:
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
     return Facts(
         scores_of(card.metadata),
-        seed if isinstance(seed, int) else None,
-        command if isinstance(command, str) else None,
-        licence if isinstance(licence, str) else None,
+        told(block.get("seed"), int),
+        told(block.get("command"), str),
+        told(card.metadata.get("license"), str),
+        told(block.get("commit"), str),
+        finite(block.get("core_hours")),
+        tuple(plain(note, MAX_NOTE) for note in notes[:MAX_NOTES] if isinstance(note, str))
+        if isinstance(notes, list)
+        else (),
     )
 
 
 def filled(facts: Facts, old: Facts) -> Facts:
     """Facts, and where they are silent those of the card that describes the same weights."""
-    missing = {name: getattr(old, name) for name in ("seed", "command", "license") if getattr(facts, name) is None}
-    if not facts.scores:
-        missing["scores"] = old.scores
+    missing = {
+        field.name: getattr(old, field.name) for field in fields(Facts) if not _tells(getattr(facts, field.name))
+    }
     return replace(facts, **missing)
+
+
+def _tells(value: Any) -> bool:
+    return value is not None and value not in ({}, ())
 
 
 def check_scores(scores: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> Scores:

@@ -2,7 +2,8 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,12 @@ def push(
     seed: int | None = None,
     command: str | None = None,
     license: str | None = None,
+    commit: str | None = None,
+    core_hours: float | None = None,
+    notes: Sequence[str] = (),
     images: Tensor | None = None,
     extras: Mapping[str, Path] | None = None,
+    dtype: torch.dtype | None = None,
     revision: str | None = None,
     commit_message: str | None = None,
     endpoint: str | None = None,
@@ -66,8 +71,12 @@ def push(
         seed: of the training.
         command: that trained it.
         license: of the weights, by its identifier, e.g. ``"apache-2.0"``.
+        commit: of the code that trained it.
+        core_hours: processor time of the training, summed over cores.
+        notes: sentences on how it was trained or chosen.
         images: ``[N, C, H, W]`` to draw pictures of; by default draws of the data set, where it is at hand.
         extras: more files by their name in the repository: pictures, ``training.yaml`` or ``training.csv``.
+        dtype: precision to publish the weights in, as in ``save_pretrained``.
         revision: branch to publish to, made if it does not exist; ``main`` by default.
         commit_message: what was done.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
@@ -87,9 +96,9 @@ def push(
     address = client.endpoint_of(endpoint)
     if not dry_run and not (token := token or get_token()):
         raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
-    facts = Facts(check_scores(scores or {}, protocol), seed, command, license)
+    facts = Facts(check_scores(scores or {}, protocol), seed, command, license, commit, core_hours, tuple(notes))
     with tempfile.TemporaryDirectory() as folder:
-        files = prepare(model, folder, facts, images, extras)
+        files = prepare(model, folder, facts, images, extras, dtype)
         visible = "public" if private is False else "private"
         what = ", ".join(f"{name} {size(file.size)}" for name, file in sorted(files.items()))
         say(f"Publishing {type(model).__name__} as {repo} to {address} ({visible} if it is new): {what}, and a card")
@@ -157,9 +166,10 @@ def prepare(
     images: Tensor | None = None,
     extras: Mapping[str, Path] | None = None,
     dtype: torch.dtype | None = None,
+    inference_only: bool = False,
 ) -> dict[str, Content]:
     """Write all that is published but the card into ``folder``, and give the files by name, each read once."""
-    folder = model.save_pretrained(folder, dtype)
+    folder = model.save_pretrained(folder, dtype, inference_only)
     names = [CONFIG, WEIGHTS]
     for name, path in (extras or {}).items():
         if not client.limit_of(name):
@@ -190,8 +200,8 @@ def assemble(
     extras: Mapping[str, Path] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Path:
-    """Write a checkpoint with its card into a folder: how a shipped one is made, in half precision."""
-    files = prepare(model, folder, facts, None, extras, dtype)
+    """Write a checkpoint for use with its card into a folder: how a shipped one is made."""
+    files = prepare(model, folder, facts, None, extras, dtype, inference_only=True)
     with replacing(Path(folder) / CARD) as beside:
         beside.write_text(card_text(model, repo, facts, files), encoding="utf-8")
     return Path(folder)
@@ -213,7 +223,7 @@ def known_about(folder: Path) -> dict[str, Any]:
     known: dict[str, Any] = {"extras": {}}
     if (folder / CARD).is_file():
         facts = facts_from(read_card((folder / CARD).read_bytes()))
-        known |= {name: getattr(facts, name) for name in ("scores", "seed", "command", "license")}
+        known |= {field.name: getattr(facts, field.name) for field in fields(Facts)}
     for name in ("training.yaml", "training.csv"):
         if (folder / name).is_file():
             known["extras"][name] = folder / name

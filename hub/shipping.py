@@ -1,90 +1,163 @@
-"""The checkpoints that come with the package: how each was trained, and the way from a run to its folder.
+"""The checkpoints that come with the package: ``shipped.yaml`` says what trained each, this makes its folder of it.
 
-python -m unknot.hub.shipping adagvae-dsprites                       # train, score, draw: an hour or more
-python -m unknot.hub.shipping adagvae-dsprites --run runs/NAME/version_0   # score and draw what was trained
+python -m unknot.hub.shipping                              # all whose training is in runs/, from there
+python -m unknot.hub.shipping betavae-dsprites32 --train   # train it first, where it is not there
+python -m unknot.hub.shipping betavae-dsprites --from runs/mine/version_0
 """
 
 import argparse
 import csv
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
+from PIL import Image
 
-from unknot.datamodules import DATASETS
+from unknot._modes import evaluation_mode
+from unknot.datamodules import DATASETS, GroundTruthDataset
 from unknot.hub.describing import Facts, check_scores
 from unknot.hub.loading import load
 from unknot.hub.publishing import assemble
 from unknot.hub.refs import ORGANISATION, SHIPPED
-from unknot.metrics import Scores, evaluate
+from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
+from unknot.metrics import Draws, Scores, evaluate
+from unknot.metrics.functional import information_matrix
+from unknot.metrics.pictures import draw_matrices
+from unknot.zoo import VAE
 
-# Five times the studies' learning rate and a fifteenth of their steps; all else is theirs.
-SHORT = "--model.lr 5e-4 --trainer.max_steps 20000"
-COMMANDS = {
-    "betavae-dsprites": f"unknot fit --config beta_vae_dsprites {SHORT}",
-    "betatcvae-dsprites": f"unknot fit --config beta_tcvae_dsprites {SHORT}",
-    "adagvae-dsprites": f"unknot fit --config ada_gvae_dsprites --data.k 1 {SHORT}",
-}
-"""What trained each shipped checkpoint."""
-METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation")
+METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
 LICENSE = "apache-2.0"
-
-
-def train(name: str, folder: Path, options: Sequence[str] = ()) -> Path:
-    """Train a shipped checkpoint anew and give the folder of the run."""
-    command = [sys.executable, "-m", "unknot.cli", *shlex.split(COMMANDS[name])[1:], *options]
-    subprocess.run([*command, "--trainer.default_root_dir", str(folder)], check=True)
-    return next(folder.glob("*/version_0"))
+COLOURS = 48
+"""Of a picture: they are of few colours anyway, and the package carries many of them."""
+CHECKED, TOLERANCE = ("mig", "modularity", "irs"), 5e-4
+"""What must stay the same in half precision, and how well: to the digits that are printed."""
 
 
 def ship(
     name: str,
-    runs: Sequence[Path],
+    trained: Trained,
     output: Path = SHIPPED,
+    metrics: Sequence[str] = METRICS,
     num_train: int = 10_000,
     num_test: int = 5_000,
-    repeats: int = 3,
-    metrics: Sequence[str] = METRICS,
+    scores: Scores | None = None,
 ) -> Scores:
-    """Score and draw a trained model, write it in half precision as a checkpoint to ship, and give its scores.
+    """Write a trained model as a checkpoint to ship, scored and drawn, and give its scores.
 
     Args:
-        name: one of :data:`COMMANDS`.
-        runs: folder of the run; several, in order, where it was interrupted and resumed.
+        name: of the checkpoint.
+        trained: the model and what is known about its training.
         output: parent of the folder to write.
+        metrics: that the card shall have; those that the training has brought along are not computed again.
         num_train: samples that the scores are fitted on.
         num_test: samples that they are tested on.
-        repeats: draws to average over.
-        metrics: to evaluate.
+        scores: instead, of a model that ``evaluate`` cannot score.
     """
-    model = load(runs[-1] / "model")
-    assert model.trained_on is not None
-    with torch.no_grad():  # so that the scores are those of the weights that are shipped
-        for tensor in model.state_dict().values():
-            tensor.copy_(tensor.half())
+    model = load(trained.model)
+    notes = list(trained.notes)
+    if model.training_only:
+        notes.append(f"It comes without its {' and '.join(model.training_only)}, which serves training alone.")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        dataset = DATASETS[model.trained_on]()
-        scores = evaluate(model, dataset, metrics, num_train, num_test, repeats=repeats, pictures=folder)
-        extras = {f"pictures/{path.name}": path for path in sorted(folder.glob("*.png"))}
-        extras["training.yaml"] = _settings(runs[-1] / "config.yaml", folder / "training.yaml")
-        extras["training.csv"] = _history([run / "metrics.csv" for run in runs], folder / "training.csv")
-        seed = yaml.safe_load(extras["training.yaml"].read_text())["seed_everything"]
-        facts = Facts(check_scores(scores), seed, COMMANDS[name], LICENSE)
-        assemble(model, output / name, f"{ORGANISATION}/{name}", facts, extras=extras, dtype=torch.float16)
-    return scores
+        extras = {"training.yaml": _settings(trained.settings, folder / "training.yaml")}
+        if trained.curves:
+            extras["training.csv"] = _history(trained.curves, folder / "training.csv")
+        half = True
+        if isinstance(model, VAE) and scores is None:
+            dataset = DATASETS[model.trained_on or ""]()
+            half, note = _in_half(model, dataset, num_train, num_test)
+            notes.append(note)
+            scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test)
+            _draw(model, dataset, folder / "pictures", num_train)
+        else:
+            for path in trained.pictures:
+                (folder / "pictures").mkdir(exist_ok=True)
+                shutil.copy(path, folder / "pictures" / f"{path.stem.rpartition('-')[0] or path.stem}.png")
+        for path in sorted(folder.glob("pictures/*.png")):
+            with Image.open(path) as image:
+                small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            small.save(path, optimize=True)
+            extras[f"pictures/{path.name}"] = path
+        facts = Facts(
+            check_scores(scores or {}),
+            trained.seed,
+            trained.command,
+            LICENSE,
+            trained.commit,
+            None if trained.core_seconds is None else round(trained.core_seconds / 3600, 4),
+            tuple(notes),
+        )
+        made = assemble(
+            model,
+            folder / "made",
+            f"{ORGANISATION}/{name}",
+            facts,
+            extras=extras,
+            dtype=torch.float16 if half else None,
+        )
+        shutil.rmtree(made / ".eval_results", ignore_errors=True)  # for leaderboards of a hub: a push writes them
+        shutil.rmtree(output / name, ignore_errors=True)
+        shutil.copytree(made, output / name)
+    return scores or Scores()
+
+
+def _in_half(model: VAE, dataset: GroundTruthDataset, num_train: int, num_test: int) -> tuple[bool, str]:
+    """Round the weights to half precision if the scores stay the same, and say so."""
+    draws: dict[str, Any] = {"num_train": num_train, "num_test": num_test}
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    full = evaluate(model, dataset, CHECKED, **draws)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.copy_(tensor.half())
+    rounded = evaluate(model, dataset, CHECKED, **draws)
+    worst = max(abs(full[name] - rounded[name]) for name in full)
+    if worst <= TOLERANCE:
+        return True, f"Weights are in half precision; {', '.join(CHECKED)} moved by {worst:.1g} at most."
+    model.load_state_dict(before)
+    return False, f"Weights are in single precision: in half, scores would move by up to {worst:.2g}."
+
+
+def _scores(
+    model: VAE, dataset: GroundTruthDataset, there: Mapping[str, Any], metrics: Iterable[str], train: int, test: int
+) -> Scores:
+    """Those that the training brought along, if they were drawn like that, and the others."""
+    protocol = there.get("protocol", {})
+    same = all(protocol.get(key) == value for key, value in (("num_train", train), ("num_test", test), ("seed", 0)))
+    old = Scores(there.get("scores", {}), protocol=protocol) if same and protocol.get("repeats") == 1 else Scores()
+    wanted = [metric for metric in metrics if not any(_is_of(metric, name) for name in old)]
+    new = evaluate(model, dataset, wanted, train, test) if wanted else Scores(protocol=old.protocol)
+    both = {name: value for name, value in {**old, **new}.items() if not name.startswith("aggregation")}
+    order = [name for metric in metrics for name in both if _is_of(metric, name)]
+    return Scores({name: both[name] for name in dict.fromkeys([*order, *both])}, protocol=new.protocol)
+
+
+def _is_of(metric: str, name: str) -> bool:
+    return name == metric or name.startswith(f"{metric}_")
+
+
+def _draw(model: VAE, dataset: GroundTruthDataset, folder: Path, samples: int) -> None:
+    """Traversals, reconstructions, and which code tells of which factor."""
+    with evaluation_mode(model):
+        images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
+        model.draw(images, folder)
+        codes = Draws(model, dataset, samples, 1, 0).train
+    draw_matrices(
+        {"mutual information": information_matrix(*codes)}, folder / "factor_code.png", dataset.factor_space.names
+    )
 
 
 def _settings(source: Path, target: Path) -> Path:
     """The configuration of a run without what belongs to the machine that it ran on."""
     settings = yaml.safe_load(source.read_text(encoding="utf-8"))
-    settings["ckpt_path"] = None
-    settings["trainer"]["default_root_dir"] = None
+    settings.pop("ckpt_path", None)
+    settings["trainer"].pop("default_root_dir", None)
     target.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return target
 
@@ -106,16 +179,60 @@ def _history(sources: Sequence[Path], target: Path) -> Path:
     return target
 
 
+def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
+    """Train what a recipe says, where it is not there already, into the folder that it is looked for in."""
+    if recipe.fit is None:
+        from unknot.studies.running import prepare, run
+        from unknot.studies.study import Study
+
+        assert recipe.study is not None
+        folder = runs / recipe.study
+        plan = prepare(Study.from_file(recipe.study), folder)
+        run(recipe.only(plan), folder)
+        return
+    command = [sys.executable, "-m", "unknot.cli", "fit", *shlex.split(recipe.fit), *options]
+    subprocess.run([*command, "--trainer.default_root_dir", str(runs / recipe.name)], check=True)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command that the module's docstring shows."""
-    parser = argparse.ArgumentParser(prog="python -m unknot.hub.shipping", description="Make a shipped checkpoint.")
-    parser.add_argument("name", choices=sorted(COMMANDS))
-    parser.add_argument("--run", nargs="+", type=Path, metavar="FOLDER", help="trained already; its parts in order")
-    parser.add_argument("--output", type=Path, default=SHIPPED, metavar="FOLDER", help="(default: %(default)s)")
+    recipes = read_recipes()
+    parser = argparse.ArgumentParser(prog="python -m unknot.hub.shipping", description="Make shipped checkpoints.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of shipped.yaml (default: all)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings are (default: %(default)s)")
+    parser.add_argument(
+        "--from", type=Path, nargs="+", dest="source", metavar="DIR", help="of this one; its parts in order"
+    )
+    parser.add_argument("--train", action="store_true", help="train what is not there")
+    parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
+    parser.add_argument("--scores", metavar="FILE", help="JSON of scores, for a model that `evaluate` cannot score")
+    parser.add_argument("--output", type=Path, default=SHIPPED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
-    runs = arguments.run or [train(arguments.name, Path("runs") / arguments.name)]
-    print(ship(arguments.name, runs, arguments.output))
-    return 0
+    if unknown := [name for name in arguments.names if name not in recipes]:
+        parser.error(f"{', '.join(unknown)}: not in shipped.yaml, which has {', '.join(recipes)}")
+    if arguments.source and len(arguments.names) != 1:
+        parser.error("--from is of one checkpoint: name it")
+    given = Scores.read(arguments.scores) if arguments.scores else None
+    absent = 0
+    for name in arguments.names or recipes:
+        if arguments.new and (arguments.output / name / "config.json").is_file():
+            continue
+        recipe = recipes[name]
+        try:
+            if arguments.train and not arguments.source:
+                try:
+                    recipe.find(arguments.runs)
+                except NotTrained:
+                    train(recipe, arguments.runs)
+            trained = recipe.read(arguments.source) if arguments.source else recipe.find(arguments.runs)
+        except NotTrained as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            absent += 1
+            continue
+        scores = ship(name, trained, arguments.output, scores=given)
+        size = sum(path.stat().st_size for path in (arguments.output / name).rglob("*") if path.is_file())
+        print(f"{name}: MIG {scores.get('mig', float('nan')):.3f}, {size / 1e6:.2f} MB", flush=True)
+    return int(absent > 0)
 
 
 if __name__ == "__main__":

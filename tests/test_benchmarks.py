@@ -68,3 +68,21 @@ def test_a_script_prints_its_rows_as_json() -> None:
     row = json.loads(done.stdout)
     assert row["against"] == "image by image"
     assert {"name", "processor", "clock", "seconds", "rounds", "threads"} <= row.keys()
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_the_page_of_the_recipe_has_the_table_of_its_runs(tmp_path: Path) -> None:
+    from recipe import DATA, PAGE, collect, fill, table
+
+    runs = json.loads(DATA.read_text())
+    page = PAGE.read_text(encoding="utf-8")
+    assert fill(page, table(runs)) == page
+    spec = {"name": "a", "model": "BetaVAE", "args": {"beta": 4.0}, "lr": 1e-4}
+    row = {"step": 10, "core": 80.04, "score": [0.12345, 0.2, 0.3, 0.4]}
+    (tmp_path / "a-0.json").write_text(json.dumps({"spec": spec, "seed": 0, "log": [row]}))
+    (tmp_path / "queue.txt").write_text(f"1 {json.dumps(spec)}\n")
+    other = row | {"score": (0.3, 0.2, 0.3, 0.4)}
+    (tmp_path / "log-1.txt").write_text(f"a 0 {row}\nwarning\na 1 {other}\n")  # of the second there is only its log
+    found = collect(tmp_path)
+    assert [(run["seed"], run["log"][0]["score"][0]) for run in found] == [(0, 0.1235), (1, 0.3)]
+    assert "| BetaVAE, beta 4 | lr 0.0001, constant strength | 80 | 2 | **0.212** (0.123, 0.300) |" in table(found)

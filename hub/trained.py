@@ -1,0 +1,197 @@
+"""What trained a shipped checkpoint, and where the result lies: a run of ``unknot fit``, or a job of a study."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from unknot.studies.folders import JobFolder, Plan
+    from unknot.studies.study import Job
+
+LIST = Path(__file__).parent / "shipped.yaml"
+
+
+class NotTrained(FileNotFoundError):
+    """The training that a checkpoint is made of is not there, or not done; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model and what is known about its training."""
+
+    model: Path
+    settings: Path
+    command: str
+    seed: int
+    curves: tuple[Path, ...] = ()
+    pictures: tuple[Path, ...] = ()
+    core_seconds: float | None = None
+    commit: str | None = None
+    notes: tuple[str, ...] = ()
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    """``scores`` and their ``protocol``, where it was scored already."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What trains a shipped checkpoint.
+
+    Args:
+        name: of the checkpoint.
+        fit: options of ``unknot fit``; or
+        study: name of a study, one of whose jobs it is.
+        where: settings of that job, as columns of the study's table.
+        best: where several jobs have them, the score that is highest.
+    """
+
+    name: str
+    fit: str | None = None
+    study: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+    best: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fit is None) == (self.study is None):
+            raise ValueError(f"{self.name}: expected either `fit`, options of the command, or `study` and `where`.")
+
+    def find(self, runs: Path) -> Trained:
+        """The training among ``runs``, each in a folder of its study's name or of the checkpoint's."""
+        if self.study is not None:
+            return self.read([runs / self.study])
+        found = sorted(runs.glob(f"{self.name}/**/version_*/model/config.json"))
+        if not found:
+            raise NotTrained(f"no run below {runs / self.name}; train it with: unknot fit {self.fit}")
+        return self.read([found[-1].parent.parent])
+
+    def read(self, folders: Sequence[Path]) -> Trained:
+        """The training in a folder: of a run (or of its parts in order), of a job, or of a study that has the job."""
+        last = folders[-1]
+        if (last / "plan.json").is_file():
+            return self._of_study(last)
+        if self.study is not None and not (last / "config.yaml").is_file():
+            raise NotTrained(f"{last} is no folder of a study; train it with: unknot study run {self.study}")
+        if not (last / "model" / "config.json").is_file():
+            raise NotTrained(f"{last} has no trained model")
+        curves = [folder / name for folder in folders for name in ("metrics.csv", "training.csv")]
+        trained = Trained(
+            last / "model",
+            last / "config.yaml",
+            f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml",
+            _read_yaml(last / "config.yaml")["seed_everything"],
+            tuple(path for path in curves if path.is_file()),
+            _last_pictures(last / "pictures"),
+        )
+        return replace(trained, notes=_schedules(_read_yaml(last / "config.yaml")))
+
+    def only(self, plan: "Plan") -> "Plan":
+        """The part of a study's plan that the checkpoint needs."""
+        from unknot.studies.folders import Plan
+
+        return Plan(plan.study, self._jobs(plan), plan.bytes_per_job)
+
+    def _jobs(self, plan: "Plan") -> "list[Job]":
+        jobs = [job for job in plan.jobs if all(job.settings.get(key) == value for key, value in self.where.items())]
+        if not jobs or (len(jobs) > 1 and self.best is None):
+            raise ValueError(
+                f"{self.name}: {len(jobs)} jobs of {plan.study.name} have {dict(self.where)}; name settings that one "
+                "has, or the score by which the `best` is taken."
+            )
+        return jobs
+
+    def _of_study(self, folder: Path) -> Trained:
+        from unknot.studies.folders import JobFolder, read_json, read_plan
+
+        plan = read_plan(folder)
+        jobs = self._jobs(plan)
+        files = {job.name: JobFolder(folder, job.name) for job in jobs}
+        done = [job for job in jobs if files[job.name].trained() and files[job.name].scores.is_file()]
+        if len(done) < len(jobs):
+            raise NotTrained(f"{len(done)} of {len(jobs)} trainings are done in {folder}")
+        job, chosen = jobs[0], list[str]()
+        if self.best is not None:
+            scores = {job.name: _scores(files[job.name]).get("scores", {}).get(self.best) for job in jobs}
+            if unscored := [name for name, score in scores.items() if score is None]:
+                raise NotTrained(f"{len(unscored)} of {len(jobs)} trainings have no {self.best} yet in {folder}")
+            job = max(jobs, key=lambda job: scores[job.name])
+            low, high = min(scores.values()), max(scores.values())
+            what = ", ".join(f"{key} {value}" for key, value in self.where.items())
+            chosen.append(
+                f"It has the highest {self.best} of the {len(jobs)} settings of the study `{plan.study.name}` with "
+                f"{what}, which reach from {low:.3f} to {high:.3f}: its scores are not typical of the method. "
+                f'`unknot.studies.load_results("{plan.study.name}")` has all of them.'
+            )
+        found = files[job.name]
+        told = ", ".join(
+            f"{key.rpartition('.')[2]} {value}" for key, value in job.settings.items() if key != "strength"
+        )
+        record = read_json(found.record) or {}
+        return Trained(
+            found.model,
+            found.config,
+            "unknot fit --config training.yaml",
+            int(job.settings["seed"]),
+            (found.curve,) if found.curve.is_file() else (),
+            core_seconds=record.get("core_seconds"),
+            commit=record.get("commit"),
+            notes=(
+                f"Job {job.name} of the study `{plan.study.name}` ({told}), which `unknot study run {plan.study.name}` "
+                "trains as a whole.",
+                *chosen,
+                *_schedules(job.config),
+            ),
+            scores=_scores(found),
+        )
+
+
+def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
+    """The list of shipped checkpoints.
+
+    >>> recipes = read_recipes()
+    >>> recipes["betavae-dsprites32"].study
+    'zoo32'
+    """
+    return {name: Recipe(name, **parts) for name, parts in _read_yaml(path).items()}
+
+
+def _scores(files: "JobFolder") -> dict[str, Any]:
+    """The scores of a job by the usual draws: 10,000 and 5,000 samples, seed 0."""
+    from unknot.metrics.scores import PARTS
+    from unknot.studies.protocols import Protocol
+
+    usual = Protocol(()).draws
+    for entry in files.read_scores()["entries"]:
+        if entry["draws"] == usual:
+            stored = entry["scores"]
+            return {
+                "scores": {name: float(value) for name, value in stored.items() if name not in PARTS},
+                "protocol": stored["protocol"],
+            }
+    return {}
+
+
+def _schedules(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """How long it trained, and how the learning rate went; what was annealed the model itself tells."""
+    steps, batch = config["trainer"].get("max_steps"), config["data"].get("init_args", {}).get("batch_size")
+    told = [f"{steps:,} steps of {batch}."] if steps and batch else []
+    scheduler = config.get("lr_scheduler") or {}
+    if str(scheduler.get("class_path", "")).endswith(".WarmupCosine"):
+        plan = scheduler["init_args"]
+        rate = config["model"]["init_args"].get("lr")
+        told.append(
+            f"The learning rate rose from 0 to {rate} over {plan['warmup_steps']:,} steps and fell to 0 along half a "
+            f"cosine until step {plan['total_steps']:,}."
+        )
+    return (" ".join(told),) if told else ()
+
+
+def _last_pictures(folder: Path) -> tuple[Path, ...]:
+    """The last picture of each kind that a run has drawn, as in ``sets-00005000.png``."""
+    last = {path.stem.rpartition("-")[0]: path for path in sorted(folder.glob("*-*.png"))}
+    return tuple(last.values())
+
+
+def _read_yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
