@@ -82,10 +82,12 @@ def add_to(commands: Commands) -> None:
     shipped = command(
         actions,
         "publish-shipped",
-        "publish all checkpoints of the package",
+        "publish all checkpoints and tables of results of the package; again, what is not there yet",
         "unknot hub publish-shipped my-lab --dry-run",
+        "unknot hub publish-shipped my-lab --only adagvae-dsprites",
     )
     shipped.add_argument("organisation", help="USER or organisation to publish them under")
+    shipped.add_argument("--only", nargs="+", metavar="NAME", help="some of the checkpoints (default: all)")
     for action in (push, shipped):
         action.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
         action.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
@@ -269,10 +271,11 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _publish_shipped(arguments: argparse.Namespace) -> int:
-    from unknot.hub.publishing import publish_shipped
+    from unknot.hub.releasing import publish_shipped
 
     publish_shipped(
         arguments.organisation,
+        arguments.only,
         private=not arguments.public,
         endpoint=arguments.endpoint,
         dry_run=arguments.dry_run,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     )
     from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
     from unknot.hub.loading import load
-    from unknot.hub.publishing import publish_shipped, push
+    from unknot.hub.publishing import push
+    from unknot.hub.releasing import publish_shipped
     from unknot.hub.server import serve
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
@@ -34,7 +35,7 @@ _HOMES = {
     "browse": "browsing",
     "list_checkpoints": "listing",
     "load": "loading",
-    "publish_shipped": "publishing",
+    "publish_shipped": "releasing",
     "pull": "listing",
     "push": "publishing",
     "serve": "server",

@@ -21,8 +21,6 @@ from unknot.hub.cards import Card, read_card
 from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.hub.errors import AccessError, MissingError
 from unknot.hub.kinds import data_of
-from unknot.hub.loading import load
-from unknot.hub.refs import shipped_folder, shipped_names
 from unknot.hub.sources import CARD, CONFIG, WEIGHTS
 from unknot.hub.storage import check_repo_id
 from unknot.zoo import VAE, Model
@@ -107,7 +105,7 @@ def push(
             return ""
         say(f"Your token is sent to {address} alone.")
         api = HfApi(endpoint=address, token=token)
-        before = _repository(api, repo, revision, private is not False, address, token)
+        before = repository(api, repo, revision, private is not False, address, token)
         say(f"{repo} is {'private' if before.private else 'public'} and at {before.commit[:7]}.")
         old, existing = Card(), b""
         if CARD in before.files:
@@ -115,7 +113,7 @@ def push(
             old = read_card(existing)
             if old.problem and not force:
                 raise ValueError(f"{repo}/{CARD}: {old.problem}. Mend it there, or replace it with force=True.")
-        changed = {name for name, file in files.items() if not _same(file, before.files.get(name))}
+        changed = {name for name, file in files.items() if not same(file, before.files.get(name))}
         stale: list[str] = []
         if {CONFIG, WEIGHTS} & changed:
             stale = [name for name in sorted(GENERATED & before.files.keys()) if name not in files]
@@ -146,7 +144,7 @@ def push(
         return str(done.commit_url)
 
 
-def _repository(
+def repository(
     api: HfApi, repo: str, revision: str | None, private: bool, address: str, token: str | None
 ) -> client.Listing:
     """The state to build on; repository and branch are made if they are not there."""
@@ -189,7 +187,7 @@ def prepare(
         with replacing(folder / RESULTS) as beside:
             beside.write_text(eval_results(model.trained_on, facts.scores), encoding="utf-8")
         names.append(RESULTS)
-    return {name: _content(folder / name) for name in names}
+    return {name: content_of(folder / name) for name in names}
 
 
 def assemble(
@@ -205,17 +203,6 @@ def assemble(
     with replacing(Path(folder) / CARD) as beside:
         beside.write_text(card_text(model, repo, facts, files), encoding="utf-8")
     return Path(folder)
-
-
-def publish_shipped(organisation: str, **options: Any) -> list[str]:
-    """Publish every shipped checkpoint as ``ORGANISATION/NAME``; options are those of :func:`push`."""
-    addresses = []
-    for name in shipped_names():
-        folder = shipped_folder(name)
-        assert folder is not None
-        repo = f"{organisation}/{name.partition('/')[2]}"
-        addresses.append(push(load(name), repo, **known_about(folder), **options))
-    return addresses
 
 
 def known_about(folder: Path) -> dict[str, Any]:
@@ -273,7 +260,8 @@ def _draw(model: VAE, folder: Path, images: Tensor | None) -> list[str]:
     return [traversals, reconstructions]
 
 
-def _content(path: Path) -> Content:
+def content_of(path: Path) -> Content:
+    """A file with its size and hashes, read once."""
     size = path.stat().st_size
     sha256, sha1 = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
     with path.open("rb") as file:
@@ -283,7 +271,8 @@ def _content(path: Path) -> Content:
     return Content(path, size, sha256.hexdigest(), sha1.hexdigest())
 
 
-def _same(file: Content, remote: RemoteFile | None) -> bool:
+def same(file: Content, remote: RemoteFile | None) -> bool:
+    """Whether the hub has a file already."""
     if remote is None or remote.size != file.size:
         return False
     return remote.sha256 == file.sha256 if remote.sha256 else remote.sha1 == file.sha1

@@ -86,3 +86,29 @@ def test_the_page_of_the_recipe_has_the_table_of_its_runs(tmp_path: Path) -> Non
     found = collect(tmp_path)
     assert [(run["seed"], run["log"][0]["score"][0]) for run in found] == [(0, 0.1235), (1, 0.3)]
     assert "| BetaVAE, beta 4 | lr 0.0001, constant strength | 80 | 2 | **0.212** (0.123, 0.300) |" in table(found)
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_the_pages_have_the_scores_that_are_shipped() -> None:
+    from scores import pages
+
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"run python benchmarks/scores.py: {path.name} is out of date"
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_seeds_and_draws_are_told_apart() -> None:
+    pd = pytest.importorskip("pandas")
+    from scores import over_seeds
+
+    rows = [
+        {"dataset": "dsprites", "method": "BetaVAE", "strength": beta, "seed": seed, "status": "done", "mig": mig}
+        for beta, seed, mig in [(1, 0, 0.1), (1, 1, 0.3), (4, 0, 0.4), (4, 1, 0.2), (16, 0, 0.9)]
+    ]
+    table = pd.DataFrame(rows).assign(dci=0.5)
+    table["mig@again"] = table["mig"] + 0.02
+    text = over_seeds(table, "x")
+    # The one seed with β = 16 tells nothing about seeds; two draws that differ by d have a deviation of d / √2.
+    row = "| β-VAE | dsprites | 4 | 2 | 0.300 ± 0.141 | 0.500 ± 0.000 | median 0.300, 0.100 to 0.900 (5) |"
+    assert row in text.splitlines()
+    assert "That of draws, of 10,000 + 5,000 images for one model, is 0.0141 for MIG." in text

@@ -11,6 +11,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, parse_eval_result_entries
 
 from unknot.cli import main
 from unknot.hub import (
+    AccessError,
     ConflictError,
     list_checkpoints,
     load,
@@ -25,6 +26,7 @@ from unknot.hub.cards import read_card
 from unknot.hub.describing import Facts
 from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
+from unknot.studies import shipped as shipped_tables
 from unknot.zoo import AdaGVAE, BetaVAE, SlotAutoEncoder
 
 
@@ -295,7 +297,15 @@ def shipped(tmp_path, model, monkeypatch):
         model,
         folder,
         "unknot/betavae-bars",
-        Facts(Scores({"mig": 0.5}, protocol={"seed": 0}), 1, "unknot fit --config x", "mit"),
+        Facts(
+            Scores({"mig": 0.5}, protocol={"seed": 0}),
+            1,
+            "unknot fit --config x",
+            "mit",
+            "abc",
+            0.25,
+            ("Chosen by lot.",),
+        ),
     )
     return folder
 
@@ -310,14 +320,67 @@ def test_shipped_comes_first_and_needs_no_network(shipped, model, monkeypatch):
     assert show("unknot/betavae-bars").body.startswith("# betavae-bars")
 
 
-def test_publish_shipped(shipped, here, model):
-    [url] = publish_shipped("lab", say=lambda text: None)
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "tiny.csv").write_text("job,dataset,method,seed,status,mig\nab,bars,BetaVAE,0,done,0.5\n")
+    told = {"description": "a table", "planned": 2, "models": 1, "failed": 0, "core_hours": 0.5, "scores": {}}
+    (folder / "tiny.json").write_text(json.dumps(told))
+    monkeypatch.setattr(shipped_tables, "FOLDER", folder)
+    return folder
+
+
+def test_publish_shipped(shipped, tables, here, model):
+    said = []
+    url, results = publish_shipped("lab", say=said.append)
     assert url.startswith(f"{here.url}/lab/betavae-bars")
     assert same(load("lab/betavae-bars"), model)
     described = show("lab/betavae-bars")
     assert described.checkpoint.scores == {"mig": 0.5}
     assert (described.checkpoint.seed, described.checkpoint.license) == (1, "mit")
     assert 'from_pretrained("lab/betavae-bars"' in described.body
+    facts = described.metadata["unknot"]
+    assert (facts["commit"], facts["core_hours"], facts["notes"]) == ("abc", 0.25, ["Chosen by lot."])
+    assert "Chosen by lot." in described.body
+    assert "Seed 1, 0.25 hours of a core, code of commit `abc`." in described.body
+    assert said[-1] == "2 published, 0 were there already or have nothing to publish."
+
+    path = here.api.hf_hub_download("lab/results", "tiny.csv")
+    assert Path(path).read_bytes() == (tables / "tiny.csv").read_bytes()
+    assert results.startswith(f"{here.url}/lab/results/commit/")
+    assert "lab/results" not in [row.ref for row in list_checkpoints(sources=["remote"])]  # it is no checkpoint
+
+
+def test_publish_shipped_again_sends_what_is_missing(shipped, tables, here, model):
+    publish_shipped("again", say=lambda text: None)
+    before = [commits(here, repo) for repo in ("again/betavae-bars", "again/results")]
+    said = []
+    publish_shipped("again", say=said.append)
+    assert sum("holds all of this already" in line for line in said) == 2
+    assert said[-1] == "0 published, 2 were there already or have nothing to publish."
+    assert [commits(here, repo) for repo in ("again/betavae-bars", "again/results")] == before
+    (tables / "tiny.csv").write_text((tables / "tiny.csv").read_text() + "cd,bars,BetaVAE,1,done,0.6\n")
+    publish_shipped("again", say=said.append)
+    assert len(commits(here, "again/results")) == len(before[1]) + 1
+    assert commits(here, "again/betavae-bars") == before[0]
+
+
+def test_publish_shipped_in_the_precision_that_is_shipped(tmp_path, shipped, tables, here, model):
+    folder = assemble(model, tmp_path / "pretrained" / "half", "unknot/half", Facts(), dtype=torch.float16)
+    publish_shipped("lab", ["half"], say=lambda text: None)
+    path = here.api.hf_hub_download("lab/half", "model.safetensors")
+    assert Path(path).read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_publish_shipped_says_how_far_it_came(shipped, tables, here, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    said = []
+    with pytest.raises(AccessError):
+        publish_shipped("lost", say=said.append)
+    assert said[-1] == "Stopped after 0 of 2. Run it again to go on: what is there is not sent again."
+    with pytest.raises(ValueError, match="unknot/x: not shipped; there are unknot/betavae-bars"):
+        publish_shipped("lost", ["x"])
 
 
 # The commands

@@ -1,0 +1,105 @@
+"""Fill the tables of scores: of shipped populations in README.md, of shipped checkpoints in docs/hub.md.
+
+python benchmarks/scores.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from unknot.hub import list_checkpoints
+from unknot.studies import load_results, shipped
+from unknot.studies.population import METHODS
+
+ROOT = Path(__file__).parents[1]
+POPULATIONS, CHECKPOINTS = "studies/tables", "hub/pretrained"
+"""What the tables are made from; the marks around them name it."""
+SHOWN = {"mig": "MIG", "dci": "DCI", "dci_completeness": "completeness", "sap": "SAP", "modularity": "modularity"}
+
+
+def over_seeds(table: pd.DataFrame, title: str) -> str:
+    """For each method the setting with the best mean MIG: its mean over seeds and their spread, beside those of all.
+
+    The noise of draws, where every model was scored twice, is told by itself: it is no part of what seeds do.
+    """
+    done = table[table["status"] == "done"]
+    keys = [name for name in ("dataset", "method", "strength", "data.k", "data.num_labels") if name in done]
+    groups = done.groupby(keys, dropna=False, sort=False)
+    summary = groups.agg(seeds=("seed", "nunique"), mig=("mig", "mean"), mig_std=("mig", "std"))
+    summary = summary.join(groups.agg(dci=("dci", "mean"), dci_std=("dci", "std"))).reset_index()
+    summary = summary[summary["seeds"] > 1]
+    if summary.empty:
+        return ""
+    best = summary.loc[summary.groupby(["dataset", "method"], sort=False)["mig"].idxmax()]
+    rows = [
+        f"{title}: {len(done)} of {table.attrs.get('planned', len(table))} models.",
+        "",
+        "| method | data | best strength | seeds | MIG | DCI | MIG of all its models |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for _, row in best.sort_values("mig", ascending=False).iterrows():
+        every = done[(done["method"] == row["method"]) & (done["dataset"] == row["dataset"])]["mig"]
+        strength = f"{row['strength']:g}" if "strength" in row and pd.notna(row["strength"]) else "-"
+        rows.append(
+            f"| {METHODS.get(row['method'], row['method'])} | {row['dataset']} | {strength} | {row['seeds']} | "
+            f"{row['mig']:.3f} ± {row['mig_std']:.3f} | {row['dci']:.3f} ± {row['dci_std']:.3f} | "
+            f"median {every.median():.3f}, {every.min():.3f} to {every.max():.3f} ({len(every)}) |"
+        )
+    rows += ["", f"± is the standard deviation over seeds.{noise(done)}"]
+    return "\n".join(rows)
+
+
+def noise(done: pd.DataFrame) -> str:
+    """What draws alone do, from models that were scored twice with independent ones."""
+    told = []
+    for score in ("mig", "dci"):
+        if f"{score}@again" in done:
+            gap = (done[score] - done[f"{score}@again"]).dropna()
+            told.append(f"{np.sqrt((gap**2).mean() / 2):.4f} for {SHOWN[score]}")
+    return f" That of draws, of 10,000 + 5,000 images for one model, is {' and '.join(told)}." if told else ""
+
+
+def checkpoints(rows: list[Any]) -> str:
+    """The scores of shipped checkpoints, as their cards tell them."""
+    lines = [f"| | data | seed | {' | '.join(SHOWN.values())} | MB |", f"|---|---|---|{'---|' * len(SHOWN)}---|"]
+    for row in rows:
+        values = [_value(row.scores, score) for score in SHOWN]
+        size = f"{row.bytes / 1e6:.1f}" if row.bytes else "-"
+        lines.append(f"| `{row.ref}` | {row.dataset} | {row.seed} | {' | '.join(values)} | {size} |")
+    return "\n".join(lines)
+
+
+def _value(scores: Any, name: str) -> str:
+    if name not in scores:
+        return "-"
+    spread = f" ± {scores.std[name]:.3f}" if name in scores.std else ""
+    return f"{scores[name]:.3f}{spread}"
+
+
+def fill(page: str, source: str, text: str) -> str:
+    """A page with the text between the marks of what it is made from."""
+    begin, end = f"<!-- from {source} -->", f"<!-- end of {source} -->"
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"The page has no place for the table: {begin} ... {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}" if text else f"{before}{begin}\n{end}{after}"
+
+
+def pages() -> dict[Path, str]:
+    """Both pages as they should be."""
+    tables = {name: load_results(name) for name in shipped.names()}
+    texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
+    readme, hub = ROOT / "README.md", ROOT / "docs" / "hub.md"
+    rows = list_checkpoints(sources=["shipped"])
+    return {
+        readme: fill(readme.read_text(encoding="utf-8"), POPULATIONS, "\n\n".join(text for text in texts if text)),
+        hub: fill(hub.read_text(encoding="utf-8"), CHECKPOINTS, checkpoints(rows)),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,143 @@
+"""Publish what comes with the package, checkpoints and tables of results, to a hub, each thing once."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from huggingface_hub import CommitOperationAdd, HfApi, get_token
+
+from unknot.hub import client
+from unknot.hub.cards import write_card
+from unknot.hub.errors import AccessError
+from unknot.hub.loading import load
+from unknot.hub.publishing import content_of, known_about, push, repository, same
+from unknot.hub.refs import shipped_folder, shipped_names
+from unknot.hub.sources import CARD, WEIGHTS
+from unknot.hub.storage import check_repo_id
+
+RESULTS_REPO = "results"
+
+
+def publish_shipped(
+    organisation: str,
+    names: Sequence[str] | None = None,
+    *,
+    private: bool | None = None,
+    endpoint: str | None = None,
+    token: str | None = None,
+    dry_run: bool = False,
+    say: Callable[[str], None] = print,
+) -> list[str]:
+    """Publish every shipped checkpoint as ``ORGANISATION/NAME`` and the tables of results as ``ORGANISATION/results``.
+
+    Weights go as they are shipped, in half precision where they are. Interrupted, run it again: what a repository holds
+    already is neither sent nor committed anew.
+
+    Args:
+        organisation: user or organisation to publish under.
+        names: of shipped checkpoints, as in ``unknot/NAME``; all of them by default.
+        private: whether new repositories are private, which they are unless this is False.
+        endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
+        token: by default ``HF_TOKEN`` or the saved login.
+        dry_run: say what would be published, and send nothing.
+        say: where messages go.
+
+    Returns:
+        The address of each commit, or of the repository where there was nothing to do.
+    """
+    where: dict[str, Any] = {"private": private, "endpoint": endpoint, "token": token, "dry_run": dry_run}
+    chosen = [f"unknot/{name.removeprefix('unknot/')}" for name in names or shipped_names()]
+    folders = {name: shipped_folder(name) for name in chosen}
+    if unknown := [name for name, folder in folders.items() if folder is None]:
+        raise ValueError(f"{', '.join(unknown)}: not shipped; there are {', '.join(shipped_names())}.")
+    addresses: list[str] = []
+    total = len(chosen) + 1
+    try:
+        for place, (name, folder) in enumerate(folders.items(), 1):
+            assert folder is not None
+            repo = f"{organisation}/{name.partition('/')[2]}"
+            say(f"{place} of {total}: {repo}")
+            addresses.append(push(load(name), repo, dtype=_stored_in(folder), say=say, **known_about(folder), **where))
+        say(f"{total} of {total}: {organisation}/{RESULTS_REPO}")
+        addresses.append(publish_tables(f"{organisation}/{RESULTS_REPO}", say=say, **where))
+    except BaseException:
+        say(f"Stopped after {len(addresses)} of {total}. Run it again to go on: what is there is not sent again.")
+        raise
+    if not dry_run:
+        sent = sum("/commit/" in address for address in addresses)
+        say(f"{sent} published, {total - sent} were there already or have nothing to publish.")
+    return addresses
+
+
+def publish_tables(
+    repo: str,
+    *,
+    private: bool | None = None,
+    endpoint: str | None = None,
+    token: str | None = None,
+    dry_run: bool = False,
+    say: Callable[[str], None] = print,
+) -> str:
+    """Publish the tables of results of the package in one repository, and give the address of the commit."""
+    from unknot.studies import shipped
+
+    check_repo_id(repo)
+    address = client.endpoint_of(endpoint)
+    paths = [path for name in shipped.names() for path in sorted(shipped.FOLDER.glob(f"{name}.*"))]
+    if not paths:
+        say("No tables of results come with this package.")
+        return ""
+    files = {path.name: content_of(path) for path in paths}
+    say(f"Publishing tables of results as {repo} to {address}: {', '.join(files)}")
+    if dry_run:
+        say("Dry run: nothing was sent.")
+        return ""
+    if not (token := token or get_token()):
+        raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
+    api = HfApi(endpoint=address, token=token)
+    before = repository(api, repo, None, private is not False, address, token)
+    card = _card(shipped.names()).encode()
+    contents: dict[str, Any] = {
+        name: str(file.path) for name, file in files.items() if not same(file, before.files.get(name))
+    }
+    there = client.download(before, CARD, address, token).read_bytes() if CARD in before.files else b""
+    if not contents and there == card:
+        say(f"Nothing to do: {repo}@{before.commit[:7]} holds all of this already.")
+        return f"{address}/{repo}"
+    operations = [CommitOperationAdd(*one) for one in sorted((contents | {CARD: card}).items())]
+    done = client.ask(
+        address,
+        repo,
+        lambda: api.create_commit(
+            repo, operations, commit_message="Publish tables of results", parent_commit=before.commit
+        ),
+        deadline=None,
+    )
+    say(f"Published {repo}@{done.oid[:7]}")
+    return str(done.commit_url)
+
+
+def _card(names: Sequence[str]) -> str:
+    from unknot.studies import shipped
+
+    rows = ["| table | models | planned | hours of a core | what |", "|---|---|---|---|---|"]
+    for name in names:
+        told = shipped.about(name)
+        rows.append(
+            f"| `{name}.csv` | {told['models']} | {told['planned']} | {told['core_hours']:g} | {told['description']} |"
+        )
+    text = (
+        "# Tables of results\n\nRaw results of trained populations, a row for each model: settings, seed, scores, "
+        "losses, processor time. `NAME.json` says how the scores were drawn.\n\n" + "\n".join(rows) + "\n\n"
+        '```python\nfrom unknot.studies import load_results\n\ntable = load_results("' + names[0] + '")\n```\n'
+    )
+    return write_card({"tags": ["unknot-results"], "license": "apache-2.0"}, text)
+
+
+def _stored_in(folder: Path) -> torch.dtype | None:
+    """The precision of stored weights, where it is less than single."""
+    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+        kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    return torch.float16 if "F16" in kinds else None
