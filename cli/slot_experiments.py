@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from unknot._files import replacing
+from unknot._words import with_article
 from unknot.datamodules import SetBatch
 from unknot.hub import load
 from unknot.metrics.functional.sets import THRESHOLDS
@@ -31,8 +32,8 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     for ref, model in models.items():
         if not isinstance(model, kinds):
             raise ValueError(
-                f"{ref}: a {type(model).__name__}, but `unknot slots {arguments.experiment}` needs one of "
-                f"{', '.join(kind.__name__ for kind in kinds)}."
+                f"{ref} is {with_article(type(model).__name__)}, but `unknot slots {arguments.experiment}` needs a "
+                f"{' or a '.join(kind.__name__ for kind in kinds)}."
             )
     start = time.perf_counter()
     results = EXPERIMENTS[arguments.experiment](models, arguments)

@@ -6,6 +6,7 @@ process ends at once: what it had not saved is computed again by the next.
 """
 
 import errno
+import gc
 import importlib
 import json
 import os
@@ -84,6 +85,8 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
     with _printing_to(files.log), _heartbeat(files):
         from unknot.studies.training import Stop, Stopped, perform
 
+        if not gc.get_freeze_count():  # find the garbage of jobs without walking through all that was imported
+            gc.freeze()
         protocols = [_protocol(protocol) for protocol in order["protocols"]]
         settings = Settings(**order["settings"])
         for module in settings.imported:

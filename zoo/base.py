@@ -53,8 +53,8 @@ class Model(Pretrained, pl.LightningModule):
         """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``."""
         return []
 
-    def check_images(self, images: Tensor, values: bool = True) -> None:
-        """Refuse images that this model does not take; looking at their values is optional."""
+    def check_images(self, images: Tensor, values: bool | None = None) -> None:
+        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
         check_images(images, self.image_shape, values)
 
     # Steps
@@ -83,7 +83,7 @@ class Model(Pretrained, pl.LightningModule):
     @torch.compiler.disable
     def _look_at(self, images: Tensor, batch_idx: int) -> None:
         if batch_idx == 0:
-            self.check_images(images)
+            self.check_images(images, values=True)
 
     @torch.compiler.disable
     def _report(self, stage: str, terms: dict[str, Tensor], batch_idx: int, batch_size: int) -> None:

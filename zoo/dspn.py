@@ -80,7 +80,7 @@ class DSPNSetPredictor(SetPredictor):
 
     def represent(self, images: Tensor) -> Tensor:
         """The encoding of each image, ``[B, hidden_dim]``."""
-        self._check_images(images)
+        self.check_images(images)
         tokens, places = self.encoder(images)
         return self.encode_image(tokens.transpose(1, 2).unflatten(2, places))
 

@@ -398,9 +398,16 @@ def check_image_shape(image_shape: Sequence[int], smallest: int = 16) -> tuple[i
 
 
 def check_images(
-    images: Tensor, image_shape: tuple[int, int, int], values: bool, support: tuple[float, float] = (0.0, 1.0)
+    images: Tensor,
+    image_shape: tuple[int, int, int],
+    values: bool | None = None,
+    support: tuple[float, float] = (0.0, 1.0),
+    remedy: str = "rescale them (divide by 255?)",
 ) -> None:
-    """Refuse images of another shape or type and, if asked, values that are NaN, infinite or not in ``support``."""
+    """Refuse images of another shape or type, and values that are NaN, infinite or not in ``support``.
+
+    ``values`` says whether to look at them; by default on the CPU only, as a look at those on a GPU waits for it.
+    """
     if not isinstance(images, Tensor):
         raise ValueError(f"Images are a {type(images).__name__}, expected a tensor [N, C, H, W]: use torch.as_tensor.")
     if images.ndim != 4 or tuple(images.shape[1:]) != image_shape:
@@ -410,12 +417,11 @@ def check_images(
         )
     if not images.is_floating_point():
         raise ValueError(f"Images are {images.dtype}, expected floats in [0, 1]: divide by 255.")
+    if values is None:
+        values = images.is_cpu and not torch.compiler.is_compiling()
     if values and images.numel():
         low, high = torch.aminmax(images.detach())
         least, most = support
         if not (low >= least and high <= most and low > -math.inf and high < math.inf):
-            if support == (0, 1):
-                wanted = "[0, 1]: rescale them (divide by 255?), or use an unbounded likelihood"
-            else:
-                wanted = f"finite values from {least:g} to {most:g}"
+            wanted = f"[0, 1]: {remedy}" if support == (0, 1) else f"finite values from {least:g} to {most:g}"
             raise ValueError(f"Image values reach from {low:.4g} to {high:.4g}, expected {wanted}.")

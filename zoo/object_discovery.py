@@ -9,13 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
-from unknot.zoo.networks import channels_last, check_images, crop, glorot, margins, output_shape
+from unknot.zoo.networks import channels_last, crop, glorot, margins, output_shape
 from unknot.zoo.registry import Network, make_network
 from unknot.zoo.slots import SlotAttention, positive
 from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
@@ -55,6 +54,7 @@ class SlotAutoEncoder(TokenModel):
         tokens: further arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``lr``, ``encoder`` and
             ``padding``.
 
+    >>> import torch
     >>> model = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=4, channels=16, strides=(2, 2, 1, 1))
     >>> model.decompose(torch.rand(2, 3, 32, 32)).masks.shape
     torch.Size([2, 4, 32, 32])
@@ -98,7 +98,7 @@ class SlotAutoEncoder(TokenModel):
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
         """Slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
-        check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
+        self.check_images(images)
         return at_least_float(self.slot_attention(self.encoder(images)[0], num_slots, num_iterations).slots)
 
     represent = encode

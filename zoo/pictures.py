@@ -31,7 +31,7 @@ def draw_traversals(model: VAE, images: Tensor, path: str | Path) -> Path:
     figure = Figure(figsize=(columns * 0.75 + 1.3, rows * 0.75 + 0.6), layout="constrained")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
     for axis, strip, code in zip(axes, strips, order.tolist(), strict=True):
-        axis.imshow(_grid(strip, columns))
+        axis.imshow(_grid(strip, columns, images))
         axis.set_ylabel(f"z{code}\n{information[code]:.2f}", rotation=0, ha="right", va="center", fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
@@ -46,14 +46,17 @@ def draw_reconstructions(model: VAE, images: Tensor, path: str | Path) -> Path:
     pairs = torch.cat([images, model.reconstruct(images)]).cpu()
     figure = Figure(figsize=(len(images) * 0.75, 2), layout="constrained")
     axis = figure.subplots()
-    axis.imshow(_grid(pairs, len(images)))
+    axis.imshow(_grid(pairs, len(images), images))
     axis.set_axis_off()
     axis.set_title("Images and their reconstructions", fontsize=10)
     return _save(figure, path)
 
 
-def _grid(images: Tensor, columns: int) -> Any:
-    return make_grid(images, nrow=columns, padding=2, pad_value=0.5).permute(1, 2, 0).clamp(0, 1).numpy()
+def _grid(drawn: Tensor, columns: int, images: Tensor) -> Any:
+    """Pixels in [0, 1]; where the images of the data have others, black and white are the least and the largest."""
+    low, high = images.min().clamp(max=0).item(), images.max().clamp(min=1).item()
+    scaled = ((drawn - low) / (high - low)).clamp(0, 1)
+    return make_grid(scaled, nrow=columns, padding=2, pad_value=0.5).permute(1, 2, 0).numpy()
 
 
 def _save(figure: Figure, path: str | Path) -> Path:

@@ -253,7 +253,7 @@ class WReN(Model):
         """All but a frozen encoder."""
         return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]
 
-    def check_images(self, images: Tensor, values: bool = True) -> None:
+    def check_images(self, images: Tensor, values: bool | None = None) -> None:
         """Panels are looked at by :meth:`check_panels`; here only that codes and images are finite."""
         if values and images.is_floating_point() and not torch.isfinite(images).all():
             raise ValueError("Panels hold NaN or infinite values.")

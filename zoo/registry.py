@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from unknot._words import did_you_mean
+
 MODELS: dict[str, type[Any]] = {}
 """Models by the name that checkpoints and commands use."""
 
@@ -136,8 +138,8 @@ def make_network(given: Network, role: str, default: str, **sizes: Any) -> tuple
     arguments = {key: value for key, value in recipe.items() if key != "name"}
     if recipe["name"] not in NETWORKS:
         raise ValueError(
-            f"{role}: no network is registered as {recipe['name']!r}; there are {', '.join(sorted(NETWORKS))}. Import "
-            "the module that registers it with @register_network first."
+            f"{role}: no network is registered as {recipe['name']!r}. {did_you_mean(recipe['name'], NETWORKS)} "
+            "Import the module that registers it with @register_network first, if it is your own."
         )
     target = NETWORKS[recipe["name"]]
     taken = inspect.signature(target).parameters

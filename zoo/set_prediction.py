@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from unknot._objects import COORDINATES, OBJECT_SIZE
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
-from unknot.zoo.networks import channels_last, check_images, glorot
+from unknot.zoo.networks import channels_last, glorot
 from unknot.zoo.slots import SlotAttention, positive
 from unknot.zoo.tokens import TokenModel
 
@@ -171,9 +171,6 @@ class SetPredictor(TokenModel):
         """Predicted sets of a batch."""
         return self(first_of(batch))
 
-    def _check_images(self, images: Tensor) -> None:
-        check_images(images, self.image_shape, values=images.is_cpu and not torch.compiler.is_compiling())
-
 
 class SlotSetPredictor(SetPredictor):
     """Slot Attention for set prediction: CNN with position embedding, slots, and one MLP for all slots.
@@ -203,7 +200,7 @@ class SlotSetPredictor(SetPredictor):
 
     def represent(self, images: Tensor) -> Tensor:
         """The slots ``[B, K, D]``."""
-        self._check_images(images)
+        self.check_images(images)
         return self.slot_attention(self.encoder(images)[0]).slots
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
@@ -218,7 +215,7 @@ class SlotSetPredictor(SetPredictor):
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> PredictedSets:
         """Sets, and the attention of the last iteration, for any number of slots and iterations."""
-        self._check_images(images)
+        self.check_images(images)
         tokens, places = self.encoder(images)
         _, attention, history = self.slot_attention(tokens, num_slots, num_iterations, return_history=True)
         sets = at_least_float(self.head(history))
@@ -260,7 +257,7 @@ class SlotMLPSetPredictor(SetPredictor):
 
     def represent(self, images: Tensor) -> Tensor:
         """The ordered slots ``[B, K, D]``."""
-        self._check_images(images)
+        self.check_images(images)
         tokens, places = self.encoder(images)
         features = F.adaptive_avg_pool2d(tokens.transpose(1, 2).unflatten(2, places), self.pooled)
         return self.mlp(features.flatten(1)).view(-1, self.num_slots, self.slot_dim)

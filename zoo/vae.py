@@ -106,8 +106,7 @@ class VAE(Model):
 
     def encode(self, images: Tensor) -> Posterior:
         """q(z|x) for images ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
-        # On a GPU looking at the values would wait for it; there the first batch of a loop is looked at instead.
-        self.check_images(images, values=not torch.compiler.is_compiling() and images.is_cpu)
+        self.check_images(images)
         mean, logvar = self.encoder(images.to(self.dtype, memory_format=torch.channels_last))
         return Posterior(at_least_float(mean), at_least_float(logvar))
 
@@ -188,9 +187,10 @@ class VAE(Model):
 
     # Training
 
-    def check_images(self, images: Tensor, values: bool = True) -> None:
-        """Refuse images that this model does not take; looking at their values is optional."""
-        check_images(images, self.image_shape, values, self.likelihood.support)
+    def check_images(self, images: Tensor, values: bool | None = None) -> None:
+        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
+        remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
+        check_images(images, self.image_shape, values, self.likelihood.support, remedy)
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
         """Traversals of the first image, and reconstructions."""

@@ -75,13 +75,13 @@ assert torch.equal(codes, own_module.L1VAE.from_pretrained("me/own").represent(o
 """
 
 
-def run(script, folder, *words):
+def run(script, folder, *words, stderr=False):
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done.stdout + done.stderr * stderr
 
 
 @pytest.mark.parametrize("steps", [4, pytest.param(200, marks=pytest.mark.slow)])
@@ -95,6 +95,47 @@ def test_a_resnet_of_torchvision_from_training_to_another_process(here, tmp_path
     assert "from unknot.zoo import L1VAE" not in text
     assert "import own_module" in text
     assert "family:vae" in text
+
+
+def test_commands_take_a_class_of_ones_own_once_its_module_is_named(here, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from unknot.zoo import BetaVAE, register_model\n\n\n"
+        '@register_model\nclass MineVAE(BetaVAE):\n    """A name of its own."""\n'
+    )
+    script = """
+import csv, sys
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from unknot.cli import main
+from unknot.zoo import MODELS
+
+Path("photos").mkdir()
+rows = [["file", "shade", "side"]]
+for number in range(24):
+    shade, side = number % 3, number % 2
+    pixels = np.full((32, 32), 20, dtype=np.uint8)
+    pixels[:, 16 * side : 16 * side + 16] = 60 * shade + 60
+    Image.fromarray(pixels).save(f"photos/{number:02}.png")
+    rows.append([f"{number:02}.png", shade, side])
+csv.writer(open("factors.csv", "w", newline="")).writerows(rows)
+
+evaluate = ["evaluate", "model", "--images", "photos", "--labels", "factors.csv", "--metrics", "mig"]
+push = ["hub", "push", "model", "me/mine", "--scores", "scores.json"]
+assert main(evaluate) == 1
+assert main(push[:-2]) == 1
+assert "MineVAE" not in MODELS
+assert main([*evaluate, "--json", "scores.json", "--import", "mine"]) == 0
+assert main(["--import=mine", *push]) == 0
+assert main(["evaluate", "me/mine", *evaluate[2:], "--import", "mine"]) == 0
+"""
+    save = "import mine\nmine.MineVAE(image_shape=(1, 32, 32), latent_dim=3).save_pretrained('model')\n"
+    run(save, tmp_path)
+    told = run(script, tmp_path, stderr=True)
+    assert told.count("unknown model 'MineVAE'") == 2
+    text = Path(here.api.hf_hub_download("me/mine", "README.md")).read_text()
+    assert "import mine" in text
+    assert "name: mig" in text.lower()
 
 
 HOSTILE = [

@@ -13,6 +13,7 @@ from torch import Tensor
 from unknot._lightning import pl
 from unknot.datamodules import (
     ClevrScenes,
+    DSprites,
     FactorDataModule,
     FactorSpace,
     GroundTruthDataset,
@@ -75,13 +76,18 @@ class Seen(pl.Callback):
 
     def __init__(self) -> None:
         self.batches: list[Tensor] = []
-        self.validations = 0
+        self.losses: list[Tensor] = []
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
         self.batches.append((batch if isinstance(batch, Tensor) else batch[0]).clone())
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        self.validations += not trainer.sanity_checking
+        if not trainer.sanity_checking:
+            self.losses.append(trainer.callback_metrics["val/loss"].clone())
+
+    @property
+    def validations(self) -> int:
+        return len(self.losses)
 
 
 # Epochs.
@@ -101,6 +107,19 @@ def test_epochs_validation_early_stopping_and_the_best_checkpoint_need_no_settin
     assert len({batch.numpy().tobytes() for batch in seen.batches}) == 6  # the stream goes on across epochs
     assert Path(best.best_model_path).is_file()
     assert torch.isfinite(best.best_model_score)
+
+
+def test_epochs_of_dsprites_itself(tmp_path: Path) -> None:
+    best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/loss")
+    stopping = pl.callbacks.EarlyStopping("val/loss")
+    seen, data = Seen(), FactorDataModule(DSprites(), batch_size=4)
+    assert len(data.train_dataloader()) == 1000
+    limits = {"limit_train_batches": 3, "limit_val_batches": 2}
+    run = trainer(tmp_path, max_epochs=2, enable_checkpointing=True, callbacks=[best, stopping, seen], **limits)
+    run.fit(BetaVAE(lr=1e-3), datamodule=data)
+    assert (run.current_epoch, seen.validations, len(seen.batches)) == (2, 2, 6)
+    assert Path(best.best_model_path).is_file()
+    assert best.best_model_score == stopping.best_score == min(seen.losses)
 
 
 def test_two_epochs_of_64_images_end(tmp_path: Path) -> None:

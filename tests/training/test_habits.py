@@ -231,6 +231,20 @@ def test_weights_are_averaged_and_rates_found(name, tmp_path, monkeypatch):
     assert len(found.results["loss"]) >= 7
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_torch_exports_what_maps_images_to_codes(name):
+    model, images = build(name).eval(), next(iter(data(name)))[0]
+    sets = MODELS[name].batch == "sets"  # slots are drawn for batches of the size that was exported
+    sizes = None if sets else ({0: torch.export.Dim("batch", min=2, max=64)},)
+    exported = torch.export.export(model, (images,), dynamic_shapes=sizes).module()
+    some = images if sets else images[:3]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        expected = model(some)
+        torch.manual_seed(0)
+        torch.testing.assert_close(exported(some), expected)
+
+
 # Provenance
 
 

@@ -2,14 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.distributions import ContinuousBernoulli as Expected
 from torch.distributions import Normal
 from torch.utils.data import DataLoader, TensorDataset
 
 from unknot._lightning import pl
+from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset
+from unknot.metrics import evaluate
 from unknot.zoo import BetaVAE, ContinuousBernoulli, FactorVAE, Gaussian, Likelihood, register_network
+from unknot.zoo.pictures import draw_reconstructions
 
 SHAPE = (1, 32, 32)
 
@@ -70,6 +75,41 @@ def test_values_beyond_one_where_the_likelihood_allows_them(tmp_path):
         model.represent(x / 0)
     loaded = BetaVAE.from_pretrained(model.save_pretrained(tmp_path))
     assert torch.equal(loaded.reconstruct(x), model.eval().reconstruct(x))
+
+
+class Signed(GroundTruthDataset):
+    """A square of -1 or 1 in one of 16 places on grey, as some scenes have their values."""
+
+    name = "signed"
+    stochastic = False
+    factor_space = FactorSpace(("row", "column"), (4, 4))
+    image_shape = SHAPE
+
+    def observe(self, factors, generator=None):
+        rows, columns = (torch.nn.functional.one_hot(part, 4).repeat_interleave(8, 1) for part in factors.T)
+        return (2 * rows[:, :, None] * columns[:, None, :] - 1)[:, None].float()
+
+
+def test_values_from_minus_one_to_one_from_training_to_pictures(tmp_path):
+    likelihood = {"name": "gaussian", "bounded": False}
+    torch.manual_seed(0)
+    model = BetaVAE(beta=0.1, image_shape=SHAPE, lr=1e-3, likelihood=likelihood, encoder="MLPEncoder")
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(max_steps=60, accelerator="cpu", enable_model_summary=False, **quiet)
+    trainer.fit(model, datamodule=FactorDataModule(Signed(), batch_size=16, num_val_batches=1, seed=0))
+    loaded = BetaVAE.from_pretrained(model.save_pretrained(tmp_path))
+    images = Signed()[:][0]
+    drawn = loaded.reconstruct(images)
+    assert drawn.min() < -0.9
+    assert torch.equal(drawn, model.eval().reconstruct(images))
+    assert loaded.sample(3).min() < -0.5
+    assert evaluate(loaded, Signed(), ["mig", "elbo"], num_train=50, num_test=10)["elbo"] < 0
+    picture = draw_reconstructions(loaded, images[:1], tmp_path / "drawn.png")
+    shades = np.asarray(Image.open(picture).convert("L"))[-60:]  # below the title
+    dark = draw_reconstructions(loaded, images[:1].clamp(min=0.0), tmp_path / "dark.png")
+    assert (np.asarray(Image.open(dark).convert("L"))[-60:] != shades).any()  # -1 is not drawn as 0
+    with pytest.raises(ValueError, match=r"expected \[0, 1\]: .*'bounded': False"):
+        BetaVAE(image_shape=SHAPE).represent(images)
 
 
 def test_the_weight_of_the_reconstruction_is_explicit():

@@ -147,6 +147,7 @@ def test_other_sizes(latent_dim, shape):
         (torch.full((2, 1, 32, 32), -0.5), r"reach from -0.5 to -0.5, expected \[0, 1\]: rescale"),
         (torch.rand(2, 1, 32, 32).index_fill(3, torch.tensor([5]), torch.nan), r"nan.*expected \[0, 1\]"),
         (torch.full((2, 1, 32, 32), torch.inf), r"inf.*expected \[0, 1\]"),
+        (torch.rand(2, 1, 32, 32).numpy(), r"ndarray, expected a tensor \[N, C, H, W\]: use torch.as_tensor"),
     ],
 )
 @pytest.mark.parametrize("method", ["encode", "represent", "forward", "reconstruct", "traverse", "losses"])
@@ -165,7 +166,7 @@ def test_unusable_images_are_told_what_was_expected(model, bad, message, method)
         ({"latent_dim": -2}, "latent_dim must be an integer of at least 1"),
         ({"latent_dim": 2.5}, r"latent_dim must be an integer of at least 1, got 2\.5"),
         ({"latent_dim": "10"}, "latent_dim must be an integer of at least 1, got '10'"),
-        ({"likelihood": "l2"}, "likelihood: no network is registered as 'l2'; there are .*bernoulli"),
+        ({"likelihood": "l2"}, "likelihood: no network is registered as 'l2'. There are .*bernoulli"),
         ({"image_shape": (1, 8, 40)}, "sides from 16 up, or use MLPEncoder"),
         ({"image_shape": (64, 64)}, r"\(channels, height, width\).*got \(64, 64\)"),
         ({"image_shape": (1, 64, 64, 3)}, r"\(channels, height, width\).*got \(1, 64, 64, 3\)"),
