@@ -18,6 +18,7 @@ DEPTH = 3
 BLOCK = 16  # samples, about
 MOST_BLOCKS = 320  # beyond 5,120 samples blocks grow: as many sums as samples in a block is about the best
 TIE = 1e-5  # splits whose gains differ by less than this share of the best are equally good
+SAMPLE = 100  # residuals, about, whose median is that of all to look at
 ROUNDING = 1e-13  # of the squared sum of residuals: what single precision alone can "gain"
 
 
@@ -76,26 +77,32 @@ class Splitter:
     def grow(self, residual: Tensor, generator: torch.Generator) -> Tree:
         """One tree for each column of ``residual`` ``[N, C]``; ``generator`` breaks ties between codes."""
         n, width = residual.shape
-        node = torch.zeros(n + 1, width, dtype=torch.uint8)
-        node[n] = 255  # the padding of blocks is in no node
+        node = torch.zeros(n, width)
         padded = torch.cat([residual, residual.new_zeros(1, width)])
+        outside = torch.full((1, width), 255, dtype=torch.uint8)  # the padding of blocks is in no node
         gains = torch.zeros(len(self.edges), width, dtype=torch.float64)
-        parts = [(residual, residual.abs(), torch.ones_like(residual))]  # of each node of a level, 0 outside of it
-        blocks = _Blocks(self.sums(residual), self.counts.expand(-1, -1, width), self.sums(parts[0][1]))
+        centre = residual[:: max(1, n // SAMPLE)].median(0).values
+        # of each node of a level, 0 outside of it: residuals, how far they are from the centre, who is in it
+        parts: list[tuple[Tensor, ...]] = [(residual, (residual - centre).abs_(), torch.ones_like(residual))]
+        blocks = _Blocks(self.sums(residual), self.sums(parts[0][1]), self.counts.expand(-1, -1, width))
         codes, edges = [], []
         for level in range(DEPTH):
-            code, edge, gain = self._best(blocks.bounds(self.parted), padded, node, generator)
+            sizes = torch.cat([part.abs().sum(0) for part, _, _ in parts])
+            bounds = blocks.bounds(self.parted, centre, sizes)
+            code, edge, gain = self._best(bounds, padded, torch.cat([node.byte(), outside]), generator)
             gains += gain.unflatten(1, (-1, width)).sum(1) / n
             codes.append(code.view(-1, width))
             edges.append(edge.view(-1, width))
             rights = [goes_right(self.values, *split) for split in zip(codes[-1], edges[-1], strict=True)]
+            node.mul_(2)
+            for (_, _, member), right in zip(parts, rights, strict=True):
+                node.addcmul_(member, right)
             if level + 1 < DEPTH:
                 parts = [child for part, right in zip(parts, rights, strict=True) for child in _halve(part, right)]
                 blocks = self._children(blocks, parts)
-            node[:n] = 2 * node[:n] + choose(node[:n], rights)
-        return Tree(torch.cat(codes), torch.cat(edges), node[:n].long(), gains)
+        return Tree(torch.cat(codes), torch.cat(edges), node.long(), gains)
 
-    def _children(self, parents: "_Blocks", parts: list[tuple[Tensor, Tensor, Tensor]]) -> "_Blocks":
+    def _children(self, parents: "_Blocks", parts: list[tuple[Tensor, ...]]) -> "_Blocks":
         """Sums of both children of each node; of right ones the rest, but of residuals a rest would be rounding."""
         width = parts[0][0].shape[1]
         sums = torch.cat([self.sums(residual) for residual, _, _ in parts], dim=2)
@@ -106,7 +113,7 @@ class Splitter:
             pairs = zip(lefts, wholes, strict=True)
             return torch.cat([child for left, all_ in pairs for child in (left, all_ - left)], dim=2)
 
-        return _Blocks(sums, both(2, parents.counts), both(1, parents.sizes).clamp_(min=0))
+        return _Blocks(sums, both(1, parents.sizes).clamp_(min=0), both(2, parents.counts))
 
     def _best(
         self, bounds: "_Bounds", residual: Tensor, node: Tensor, generator: torch.Generator
@@ -173,29 +180,32 @@ class _Bounds(NamedTuple):
 
 
 class _Blocks(NamedTuple):
-    """Sums over blocks ``[D, blocks, K]`` of the samples of K nodes: residuals, their number, their absolute values."""
+    """Sums over blocks ``[D, blocks, K]`` of the samples of K nodes: residuals, how far they are from the centre of
+    their column, their number."""
 
     sums: Tensor
-    counts: Tensor
     sizes: Tensor
+    counts: Tensor
 
-    def bounds(self, parted: Tensor) -> _Bounds:
+    def bounds(self, parted: Tensor, centre: Tensor, sizes: Tensor) -> _Bounds:
         """Friedman's criterion is n T² / (n_l n_r), where T is the sum of what is left, less the mean of the node.
 
         Inside a block T goes from its value before, a, to its value after, b, in steps that add up to no more than A in
-        size; it stays within (|a + b| + A) / 2.
+        size; it stays within (|a + b| + A) / 2. ``centre`` ``[C]`` is what most residuals of a column are close to, so
+        that A is small in most blocks, and 0 where they are all alike; ``sizes`` ``[K]`` are sums of absolute values.
         """
         count = self.counts[0].sum(0)
+        centre = centre.repeat(len(count) // len(centre))
         mean = self.sums[0].sum(0, dtype=torch.float64).div_(count.clamp(min=1)).float()
         fewest = (count - 1).clamp(min=1)  # n_l n_r is at least n - 1
         sums, counts = (_cumulated(part) for part in (torch.addcmul(self.sums, self.counts, -mean), self.counts))
         inverse = torch.addcmul(counts * count, counts, counts, value=-1).clamp_(min=fewest).reciprocal_()
         gain = sums[:, 1:].square().mul_(inverse[:, 1:])
-        reach = (sums[:, 1:] + sums[:, :-1]).abs_().add_(self.sizes).addcmul_(self.counts, mean.abs())
+        reach = (sums[:, 1:] + sums[:, :-1]).abs_().add_(self.sizes).addcmul_(self.counts, (mean - centre).abs_())
         limit = reach.square_().mul_(torch.maximum(inverse[:, 1:], inverse[:, :-1]))
-        best = gain.amax((0, 1))
-        opened = (limit >= (4 * (1 - 2 * TIE) * best).clamp(min=1e-30)).logical_and_(self.counts > 1)
-        floor = ROUNDING * self.sizes[0].sum(0).square() / fewest
+        floor = ROUNDING * sizes.square() / fewest
+        least = torch.maximum((1 - 2 * TIE) * gain.amax((0, 1)), floor).clamp_(min=1e-30)
+        opened = (limit >= 4 * least).logical_and_(self.counts > 1)
         return _Bounds(gain, opened.logical_and_(parted[:, :, None]), sums, counts, mean, count, floor)
 
 
@@ -206,28 +216,20 @@ def _cumulated(values: Tensor) -> Tensor:
     return sums
 
 
-def _halve(part: tuple[Tensor, ...], right: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Residuals, their sizes and membership ``[N, C]`` of the left and the right child, 0 outside of them."""
-    goes = right.float()
-    residual, size, member = (values * goes for values in part)
-    return [(part[0] - residual, part[1] - size, part[2] - member), (residual, size, member)]
-
-
-def choose(node: Tensor, rights: list[Tensor]) -> Tensor:
-    """Whether each sample goes right, in the node ``[N, C]`` where it is."""
-    chosen = rights[0]
-    for number, right in enumerate(rights[1:], start=1):
-        chosen = torch.where(node == number, right, chosen)
-    return chosen
+def _halve(part: tuple[Tensor, ...], goes: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """What there is of each sample ``[N, C]`` of the left and of the right child, 0 outside of them."""
+    right = tuple(values * goes for values in part)
+    return tuple(values - rest for values, rest in zip(part, right, strict=True)), right
 
 
 def goes_right(bins: Tensor, code: Tensor, edge: Tensor) -> Tensor:
-    """Whether samples go right at one node of each tree: float bins ``[N, D]``, nodes ``[C]`` to ``[N, C]``.
+    """1 for samples that go right at one node of each tree, else 0: float bins ``[N, D]``, nodes ``[C]`` to ``[N, C]``.
 
-    A product with a matrix of zeros and ones is the quickest way to pick columns.
+    A product with a matrix of zeros and ones is the quickest way to pick columns; and floats, of which arithmetic
+    chooses, are several times as quick as booleans.
     """
     picked = torch.zeros(bins.shape[1], len(code)).scatter_(0, code[None], 1)
-    return bins @ picked > edge
+    return (bins @ picked).gt_(edge)
 
 
 def _blocks(bins: Floats, size: int) -> Floats:
@@ -256,8 +258,13 @@ def assign(codes: Floats, edges: list[Floats]) -> Tensor:
 
 def descend(bins: Tensor, code: Tensor, edge: Tensor) -> Tensor:
     """The leaf of every sample in one round of trees: bins ``[N, D]``, nodes ``[7, C]`` to int64 ``[N, C]``."""
-    leaf = torch.zeros(len(bins), code.shape[1], dtype=torch.uint8)
+    leaf = torch.zeros(len(bins), code.shape[1])
+    parts: list[tuple[Tensor, ...]] = [(torch.ones_like(leaf),)]
     for level in range(DEPTH):
         nodes = range(2**level - 1, 2 ** (level + 1) - 1)
-        leaf = 2 * leaf + choose(leaf, [goes_right(bins, code[node], edge[node]) for node in nodes])
+        halves = [
+            _halve(part, goes_right(bins, code[node], edge[node])) for part, node in zip(parts, nodes, strict=True)
+        ]
+        leaf = 2 * leaf + sum(right[0] for _, right in halves)
+        parts = [half for both in halves for half in both]
     return leaf.long()
