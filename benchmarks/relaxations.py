@@ -93,7 +93,7 @@ def theirs(distances: np.ndarray, optimum: float, solver: str, tolerances: list[
     compiling = time.process_time() - start
     for options in tolerances:
         start = time.process_time()
-        problem.solve(solver=solver, **options)
+        problem.solve(solver=solver, warm_start=False, **options)
         seconds = time.process_time() - start
         if x.value is None:
             print(f"  {solver:<14} {options}: {problem.status}")

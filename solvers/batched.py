@@ -12,7 +12,7 @@ from unknot.solvers.atoms import AtomSet
 from unknot.solvers.objectives import SquaredDistance
 from unknot.solvers.result import Result, Run, Status, Trace
 
-BYTES = 2**29
+BYTES = 2**27
 """Memory that the bases of signals may take; a batch that would need more is solved in halves, one after the other."""
 
 
@@ -56,13 +56,16 @@ class _Part:
         self.chosen = torch.nn.functional.pad(self.chosen, (0, room - old))
 
     def halves(self) -> list["_Part"]:
-        """The first half of the signals and the second."""
+        """The first half of the signals and the second, which take over what is in memory."""
         middle = len(self.where) // 2
         names = [name for name in vars(self) if name != "k"]
-        return [
+        halves = [
             _Part(**{name: getattr(self, name)[part].clone() for name in names}, k=self.k)
             for part in (slice(None, middle), slice(middle, None))
         ]
+        for name in names:
+            setattr(self, name, getattr(self, name)[:0].clone())
+        return halves
 
     def solved(self) -> Tensor:
         """The coefficients, from one triangular solve."""
@@ -131,6 +134,7 @@ class _Pursuit:
     def __init__(self, atoms: AtomSet, rows: Tensor, targets: Tensor, orthogonal: bool, run: Run) -> None:
         self.atoms, self.rows, self.targets, self.orthogonal, self.run = atoms, rows, targets, orthogonal, run
         self.limit = min(run.max_iterations, rows.shape[1])
+        self.rtol, run.rtol = run.rtol, 0.0  # the run sees the sum of all values, which is no measure for one of them
         self.steepest = Steepest(rows)
         self.squares = rows.square().sum(1)
         self.ends: list[Status] = []
@@ -147,10 +151,11 @@ class _Pursuit:
             gaps = values
             if len(rows) < rows.shape[1]:
                 gaps = self.atoms.span_part(part.residual.t()).square().sum(0) / 2
-            working = (gaps > run.tol) & ~part.depleted
+            working = (gaps > (self.rtol * values).clamp_min(run.tol)) & ~part.depleted
             stop = self._finished(part, values, gaps, not bool(working.any()))
             if stop or Status.STOPPED in self.ends:
                 self.ends.append(run.status)
+                part.basis = part.basis[:, :0].clone()  # the coefficients come from the triangle
                 return [(part, run.values, run.gaps, run.times)]
             index = self.steepest(part.residual)
             if not self.orthogonal:

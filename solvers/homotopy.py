@@ -10,7 +10,7 @@ so that one question to the oracle of 𝒜 in each iteration is all that is ever
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -472,7 +472,7 @@ def read(smooth: StochasticObjective, atom_set: AtomSet, x0: Any) -> tuple[AtomS
 
 def as_terms(constraints: Term | Sequence[Term]) -> list[Term]:
     """A list of terms, checked."""
-    terms = [constraints] if isinstance(constraints, Term) else list(constraints)
+    terms = list(constraints) if isinstance(constraints, Iterable) else [constraints]
     for term in terms:
         if not isinstance(term, Term):
             raise ValueError(

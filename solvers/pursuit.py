@@ -91,7 +91,7 @@ def matching_pursuit(
         seed: of the random variants.
         max_iterations: updates at most; for the orthogonal variant, the number of atoms.
         tol: stop once the gap is at most this; without any certificate, once ‖∇f‖_𝒜* is.
-        rtol: or at most this times |f(x)|.
+        rtol: or at most this times |f(x)|; of a batch, of every signal for itself.
         time_limit: seconds.
         callback: gets a :class:`State` for every iterate; returning True stops the run.
         progress: show a progress bar.
@@ -113,7 +113,7 @@ def matching_pursuit(
     f, atom_set = as_objective(objective), as_atoms(atoms).symmetrised()
     if isinstance(f, SquaredDistance) and f.target.ndim == 2 and atom_set.batch_rows() is not None:
         kind = f.numpy and atom_set.kind().numpy
-        run = Run(max_iterations, tol, time_limit, callback, progress, kind, "matching_pursuit")
+        run = Run(max_iterations, tol, time_limit, callback, progress, kind, "matching_pursuit", rtol)
         return batched_pursuit(f, atom_set, x0, variant, run)
     problem = read_problem(f, atom_set, x0, smoothness)
     run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit", rtol)

@@ -311,6 +311,7 @@ def boosting_curves(
                 max_iterations=iterations,
                 tol=0,
                 seed=seed,
+                polish=0,
                 callback=lambda state, kept=divergences: kept.append(kl_on_grid(state.x, p)),  # type: ignore[misc]
                 **options,
             )

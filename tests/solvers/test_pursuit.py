@@ -367,3 +367,18 @@ def test_accelerated_coordinate_descent_is_the_algorithm_of_the_box(variant: str
         v[drawn] -= alpha * gradient[drawn]
     result = coordinate_descent(Quadratic(matrix, b), variant=variant, seed=3, max_iterations=60, tol=0)
     np.testing.assert_allclose(result.x, theta, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", ["generalised", "orthogonal"])
+def test_a_relative_tolerance_holds_for_every_signal_of_a_batch(variant: str) -> None:
+    rng = np.random.default_rng(0)
+    atoms, small = rng.standard_normal((12, 6)), 1e-6
+    targets = rng.standard_normal((2, 12)) * [[1.0], [small]]  # their spans are not everything, so values stay above 0
+    result = matching_pursuit(targets, atoms, variant=variant, tol=0, rtol=1e-3, max_iterations=500)
+    assert result.converged
+    assert (result.gap <= 1e-3 * result.value).all()
+    alone = matching_pursuit(
+        targets[1], atoms, variant=variant, step="line-search", tol=0, rtol=1e-3, max_iterations=500
+    )
+    assert result.value[1] == pytest.approx(alone.value, rel=1e-3)
+    assert result.iterations < 500
