@@ -153,9 +153,14 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def label(metric: str) -> str:
     """A metric's name for people.
 
-    >>> label("factor_vae"), label("mig"), label("dci_completeness")
-    ('FactorVAE', 'MIG', 'DCI completeness')
+    >>> label("factor_vae"), label("mig@quick"), label("dci_completeness")
+    ('FactorVAE', 'MIG @quick', 'DCI completeness')
     """
+    metric, at, how = metric.partition("@")
+    return f"{_label(metric)} @{how}" if at else _label(metric)
+
+
+def _label(metric: str) -> str:
     names = {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE", "mig": "MIG", "dci": "DCI", "sap": "SAP", "irs": "IRS"}
     for short, long in names.items():
         if metric == short or metric.startswith(f"{short}_"):

@@ -78,7 +78,8 @@ class CommitReader:
         end = self._pending.find(b'"')
         usable = end if end >= 0 else len(self._pending) // 4 * 4
         if usable:
-            incoming.write(_decoded(bytes(self._pending[:usable])))
+            with memoryview(self._pending) as pending, pending[:usable] as text:
+                incoming.write(_decoded(text))
             self._check_size(incoming.size)
             del self._pending[:usable]
         if end < 0:
@@ -128,7 +129,7 @@ class CommitReader:
         return self.store.commit(repo_id, branch, self.added, self.deleted, parent, summary, user)
 
 
-def _decoded(text: bytes) -> bytes:
+def _decoded(text: bytes | memoryview) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:

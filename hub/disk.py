@@ -52,8 +52,6 @@ class Incoming:
         if (sha256, size) not in ((None, None), (found, self._size)):
             raise ValueError(f"Announced were {size} bytes of sha256 {sha256}, got {self._size} of {found}.")
         self._file.flush()
-        self._file.seek(0)
-        git = digest(self._file, hashlib.sha1(b"blob %d\0" % self._size))
         path = self._place(found)
         if not path.is_file() or not same_content(self._file, path):
             os.fsync(self._file.fileno())
@@ -61,7 +59,8 @@ class Incoming:
             os.replace(self._path, path)
             sync_folder(path.parent)
         text = self._text and self._size <= MAX_TEXT
-        return {"size": self._size, "sha256": found, "sha1": git, "text": text}
+        # Only what is text goes by git's hash, which begins with the size and so takes a second reading.
+        return {"size": self._size, "sha256": found, "sha1": git_hash(path, self._size) if text else None, "text": text}
 
 
 def is_part(path: Path) -> bool:
@@ -74,6 +73,12 @@ def digest(file: IO[bytes], algorithm: Any) -> str:
     while chunk := file.read(1 << 20):
         algorithm.update(chunk)
     return str(algorithm.hexdigest())
+
+
+def git_hash(path: Path, size: int) -> str:
+    """The name that git gives to the content of a file."""
+    with path.open("rb") as file:
+        return digest(file, hashlib.sha1(b"blob %d\0" % size))
 
 
 def same_content(file: IO[bytes], path: Path) -> bool:

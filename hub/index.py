@@ -22,13 +22,13 @@ from unknot.hub.cards import finite, label, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
-from unknot.hub.tables import is_table, read_shipped, read_table
+from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
 from unknot.hub.training import Curves, curves
 from unknot.metrics.scores import Scores
 
 DEPTH, MAX_FOUND = 8, 5000
 TRASH, TAGS = ".unknot-trash", "tags.json"
-LOWER = ("unfairness", "total_correlation", "elbo_reconstruction", "elbo_kl")
+LOWER = ("unfairness", "total_correlation", "elbo_reconstruction", "elbo_kl", "val_loss", "val_reconstruction")
 """Beginnings of scores of which less is better."""
 FRESH = 300
 """Seconds without a new line after which a run counts as stopped."""
@@ -105,6 +105,7 @@ class Index:
         self.endpoint = endpoint
         self.folders: list[Path] = []
         self._rows: list[Checkpoint] = []
+        self._tables: set[str] = set()
         for folder in map(Path, folders):
             if is_table(folder):
                 self._rows += read_table(folder)
@@ -112,6 +113,7 @@ class Index:
                 self.folders.append(folder)
             else:
                 self._rows += _shipped_table(str(folder))
+                self._tables.add(str(folder))
         self._lock = threading.Lock()
         self.remote, self.note, self.ready = "asking", "", False
         self.about: Callable[[str | None], dict[str, Any]] = lambda name: {}
@@ -145,9 +147,15 @@ class Index:
             self._take(rows)
 
     def learn(self) -> None:
-        """Learn about the models of the zoo, which takes torch some seconds to import."""
+        """Learn about the models of the zoo, which takes torch some seconds to import, and of populations."""
         from unknot.hub.kinds import describe_model
 
+        with self._lock:
+            for name in sorted(set(shipped_tables()) - self._tables):
+                rows = read_shipped(name)
+                self._tables.add(name)
+                self._rows += rows
+                self.entries = self.entries | {entry.id: entry for entry in map(Entry, rows)}
         self.about, self.ready = describe_model, True
 
     def get(self, key: str) -> Entry:

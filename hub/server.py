@@ -31,6 +31,7 @@ from unknot.hub import serving
 from unknot.hub.cards import read_card
 from unknot.hub.catalogue import Catalogue, Row, entry
 from unknot.hub.commits import CommitReader
+from unknot.hub.disk import git_hash
 from unknot.hub.pages import HEADERS as PAGE_HEADERS
 from unknot.hub.pages import PAGE as PAGES
 from unknot.hub.pages import asset
@@ -39,7 +40,7 @@ from unknot.hub.storage import HASH, Damaged, Missing, Stale, Store, Taken, chec
 
 INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
 PAGE = 1000
-PIECE = 4 << 20  # bytes of an upload that are handed to a thread at a time
+PIECE = 1 << 20  # bytes of an upload that are handed to a thread at a time; larger ones leave the cache
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"
 
@@ -306,7 +307,9 @@ class Hub:
             known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
             # A client leaves out what is here; what the disk has spoilt is not, so that an upload mends it.
             here = known.get("size") == size and self.store.holds(known["sha256"], size)
-            oid = known["sha1" if mode == "regular" else "sha256"] if here else None
+            oid = known["sha256"] if here else None
+            if here and mode == "regular":
+                oid = known["sha1"] or git_hash(self.store.path(known), size)
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return answers
 

@@ -187,7 +187,7 @@ class Answer(JSONResponse):
 class Content(FileResponse):
     """A file in large pieces: each one is a journey to a thread and back."""
 
-    chunk_size = 1 << 20
+    chunk_size = 1 << 19  # larger ones are not faster, and each slow reader holds one or two
 
 
 def refusal(status: int, message: str, headers: dict[str, str], code: str | None = None, **more: str) -> Response:

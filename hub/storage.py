@@ -300,7 +300,8 @@ class Store:
             for path in deleted:
                 for name in [name for name in after if name == path or (path[-1:] == "/" and name.startswith(path))]:
                     del after[name]
-            after.update(added)
+            # The same content says the same, by whichever way it came.
+            after |= {path: _same(before.get(path), file) for path, file in added.items()}
             if len(after) > MAX_FILES:
                 raise ValueError(f"{repo_id} would hold {len(after)} files; at most {MAX_FILES} are allowed.")
             if after == before:
@@ -451,6 +452,10 @@ class Store:
         for path in [*self._blobs.glob("*/*"), *self.cards.glob("*/*")]:
             if HASH.fullmatch(path.name) and path.name not in used:
                 path.unlink()
+
+
+def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
+    return before if before and before["sha256"] == after["sha256"] else after
 
 
 def _weight(commit: Commit) -> int:

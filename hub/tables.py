@@ -35,12 +35,18 @@ def read_table(path: Path) -> list[Checkpoint]:
 
 def read_shipped(name: str) -> list[Checkpoint]:
     """The rows of a table that comes with the package."""
-    from unknot.studies import load_results
+    from unknot.studies import shipped
 
-    records = load_results(name).head(MAX_ROWS).to_dict("records")
-    return [
-        _checkpoint(name, place, {str(key): value for key, value in row.items()}) for place, row in enumerate(records)
-    ]
+    if name not in shipped.names():
+        raise ValueError(f"There is no shipped table {name!r}.")
+    return read_table(shipped.FOLDER / f"{name}.csv")
+
+
+def shipped_tables() -> list[str]:
+    """Names of the tables that come with the package."""
+    from unknot.studies import shipped
+
+    return shipped.names()
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -71,7 +77,7 @@ def _checkpoint(table: str, place: int, row: dict[str, Any]) -> Checkpoint:
         if name in SETTINGS or "." in name or isinstance(value, str | bool):
             settings[name.removeprefix("model.")] = value
         else:
-            numbers[name] = value
+            numbers[name.replace("/", "_")] = value  # a slash is for the parts of a score, which are not kept
     seed = cells.get("seed")
     return Checkpoint(
         ref=f"{table} #{place + 1}",

@@ -13,6 +13,20 @@ function ticks(low, high, count = 5) {
   return values.map((value) => [value, String(parseFloat(value.toPrecision(6)))]);
 }
 
+/* Powers of ten, with 2 and 5 between them where they are few; within less than that, round numbers. */
+function logTicks(low, high) {
+  for (const factors of [[1], [1, 2, 5]]) {
+    const found = [];
+    for (let power = Math.floor(low); power <= high; power++)
+      for (const factor of factors) found.push(power + Math.log10(factor));
+    const inside = found.filter((value) => value >= low && value <= high);
+    const every = Math.ceil(inside.length / 7);
+    if (inside.length > 2)
+      return inside.filter((_, place) => place % every === 0).map((value) => [value, String(parseFloat((10 ** value).toPrecision(1)))]);
+  }
+  return ticks(10 ** low, 10 ** high).map(([value, text]) => [Math.log10(value), text]);
+}
+
 /* Of thousands of values at once, which Math.min(...values) would not take. */
 function span(values) {
   let [low, high] = [Infinity, -Infinity];
@@ -39,13 +53,11 @@ export function chart(xs, ys, titles, wanted, isLog = false) {
       svg("line", { class: "grid", x1: x(value), x2: x(value), y1: box.top, y2: box.bottom }),
       svg("text", { x: x(value), y: box.bottom + 18, "text-anchor": "middle" }, text),
     );
-  for (const [value, text] of ticks(...ySpan)) {
-    const shown = isLog ? String(parseFloat((10 ** value).toPrecision(3))) : text;
+  for (const [value, text] of isLog ? logTicks(...ySpan) : ticks(...ySpan))
     lines.push(
       svg("line", { class: "grid", x1: box.left, x2: box.right, y1: at(value), y2: at(value) }),
-      svg("text", { x: box.left - 8, y: at(value) + 4, "text-anchor": "end" }, shown),
+      svg("text", { x: box.left - 8, y: at(value) + 4, "text-anchor": "end" }, text),
     );
-  }
   const centred = { class: "axis", "text-anchor": "middle" };
   const turned = `translate(14 ${(box.top + box.bottom) / 2}) rotate(-90)`;
   lines.push(

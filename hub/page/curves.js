@@ -46,18 +46,32 @@ function linesOf(runs, term) {
   );
 }
 
+function pictureOf(runs, term, { log, width = 960 }, share) {
+  const usable = ({ values, ...line }) => ({ ...line, values: smoothed(values, share).filter(([, value]) => !log || value > 0) });
+  const lines = linesOf(runs, term).map(usable).filter((line) => line.values.length);
+  if (!lines.length) return [note("Nothing that a log scale can show.")];
+  const points = lines.flatMap((line) => line.values);
+  const of = (axis) => points.map((point) => point[axis]);
+  const { root, x, y } = chart(of(0), of(1), ["step", term], width, log);
+  for (const { place, values, isDashed } of lines) {
+    const path = values.map(([step, value]) => `${x(step)},${y(value)}`).join(" ");
+    root.append(svg("polyline", { class: `curve ${colourOf(place)}${isDashed ? " dashed" : ""}`, points: path }));
+    if (values.length < 3) root.append(...values.map(([step, value]) => marker(place, x(step), y(value))));
+  }
+  return [root, legend(lines.map(({ place, name }) => [place, name]))];
+}
+
 export function drawCurves(runs, options, change) {
   const terms = [...new Set(runs.flatMap(({ curves }) => Object.keys(curves).map(termOf)))].sort();
   if (!terms.length) return [note("No record of a training.")];
   const term = terms.includes(options.term) ? options.term : terms.includes("loss") ? "loss" : terms[0];
-  const share = Number(options.smooth) || 0;
-  const usable = ({ values, ...line }) => {
-    const drawn = smoothed(values, share).filter(([, value]) => !options.log || value > 0);
-    return { ...line, values: drawn };
-  };
-  const lines = linesOf(runs, term).map(usable).filter((line) => line.values.length);
-  const slider = el("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: share, name: "smooth", "aria-label": "Smoothing" });
-  slider.addEventListener("input", () => change({ smooth: slider.value === "0" ? "" : slider.value }));
+  const place = el("div");
+  const draw = (share) => place.replaceChildren(...pictureOf(runs, term, options, share));
+  const slider = el("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: Number(options.smooth) || 0, name: "smooth", "aria-label": "Smoothing" });
+  // While it is dragged the slider must stay where it is: only the picture is drawn anew.
+  slider.addEventListener("input", () => draw(slider.valueAsNumber));
+  slider.addEventListener("change", () => change({ smooth: slider.value === "0" ? "" : slider.value }));
+  draw(slider.valueAsNumber);
   const bar = el(
     "div",
     { class: "row" },
@@ -65,17 +79,11 @@ export function drawCurves(runs, options, change) {
     tick("Log scale", options.log, (isOn) => change({ log: isOn }), { name: "log" }),
     el("label", { class: "smooth" }, "Smoothing ", slider),
   );
-  if (!lines.length) return [bar, note("Nothing that a log scale can show.")];
-  const points = lines.flatMap((line) => line.values);
-  const of = (axis) => points.map((point) => point[axis]);
-  const { root, x, y } = chart(of(0), of(1), ["step", term], options.width ?? 960, options.log);
-  for (const { place, values, isDashed } of lines) {
-    const path = values.map(([step, value]) => `${x(step)},${y(value)}`).join(" ");
-    root.append(svg("polyline", { class: `curve ${colourOf(place)}${isDashed ? " dashed" : ""}`, points: path }));
-    if (values.length < 3) root.append(...values.map(([step, value]) => marker(place, x(step), y(value))));
-  }
-  return [bar, root, legend(lines.map(({ place, name }) => [place, name]))];
+  return [bar, place];
 }
+
+const countOf = (runs) => runs.flatMap(({ curves }) => Object.values(curves)).reduce((sum, one) => sum + one.length, 0);
+const isDragged = (place) => Boolean(place.querySelector("[name=smooth]:active"));
 
 export async function showCurves(rows) {
   clearTimeout(timer);
@@ -90,13 +98,14 @@ export async function showCurves(rows) {
   const draw = async (isFresh) => {
     const told = await Promise.all(shown.map((row) => curvesOf(row.id, isFresh && known.get(row.id)?.training)));
     if (page.state.view !== "curves") return;
+    if (isFresh && isDragged(place)) return void (timer = setTimeout(() => draw(true).catch(() => {}), EVERY));
     const runs = shown.map((row, at) => ({ name: nameOf(row), curves: told[at].curves }));
     const focused = document.activeElement?.name;
     const live = told.filter((one) => one.training).length;
-    const from = chosen.length ? `${shown.length} chosen runs` : `the first ${shown.length} runs; tick “Compare” to choose others`;
+    const from = chosen.length ? `${shown.length} chosen runs` : shown.length === 1 ? "1 run" : `the first ${shown.length} runs; tick “Compare” to choose others`;
     const about = note(`${from}${live ? ` · ${live} training now, drawn anew every ${EVERY / 1000} s` : ""}`);
     place.replaceChildren(about, ...drawCurves(runs, page.state, (change) => update(change)));
-    place.dataset.points = runs.reduce((sum, run) => sum + Object.values(run.curves).reduce((all, one) => all + one.length, 0), 0);
+    place.dataset.points = countOf(runs);
     if (["term", "log", "smooth"].includes(focused)) place.querySelector(`[name=${focused}]`)?.focus();
     clearTimeout(timer);
     if (live && !embedded) timer = setTimeout(() => draw(true).catch(() => {}), EVERY);
@@ -113,14 +122,17 @@ export function trainingPart(told) {
   if (!told.curves) return null;
   const place = el("div");
   const options = { term: "", log: false, smooth: "", width: 560 };
+  let next = null;
   const draw = async (isFresh) => {
     const { curves, training } = await curvesOf(told.id, isFresh);
-    place.replaceChildren(...drawCurves([{ name: "", curves }], options, (change) => {
-      Object.assign(options, change);
+    const change = (changed) => {
+      Object.assign(options, changed);
       draw(false);
-    }));
-    if (training && !embedded)
-      setTimeout(() => place.isConnected && draw(true).catch(() => {}), EVERY);
+    };
+    if (!isDragged(place)) place.replaceChildren(...drawCurves([{ name: "", curves }], options, change));
+    place.dataset.points = countOf([{ curves }]);
+    clearTimeout(next);
+    if (training && !embedded) next = setTimeout(() => place.isConnected && draw(true).catch(() => {}), EVERY);
   };
   draw(Boolean(told.training)).catch((error) => place.replaceChildren(note(error.message)));
   return el("section", { class: "part" }, el("h3", {}, "Training"), place);

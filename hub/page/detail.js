@@ -94,7 +94,7 @@ function factList(told) {
 
 export function scoreTable(told) {
   const around = (name) => (spread(told, name) === undefined ? "" : ` ± ${number(spread(told, name))}`);
-  const rows = Object.keys(told.scores).map((name) => [label(name), number(score(told, name)) + around(name)]);
+  const rows = Object.keys(told.scores).map((name) => [label(name), el("span", { class: "number" }, number(score(told, name)) + around(name))]);
   return rows.length ? table(["score", "value"], rows) : note("No scores. `unknot evaluate` measures them.");
 }
 
@@ -207,7 +207,7 @@ function changePart(told) {
       notify(error.message);
     }
   };
-  const tags = el("input", { type: "text", value: (told.tags ?? []).join(", "), "aria-label": "Tags, with commas between", name: "tags" });
+  const tags = el("input", { type: "text", value: (told.tags ?? []).join(", "), placeholder: "tags, with commas", "aria-label": "Tags, with commas between", name: "tags" });
   const wanted = () => tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
   const save = button("Save tags", () => change("tag", { tags: wanted() }, learn));
   const name = el("input", { type: "text", value: told.ref.split(/[\\/]/).pop(), "aria-label": "Name of the folder", name: "name" });

@@ -1,5 +1,5 @@
 import { byId, button, el, note, number, warning } from "./dom.js";
-import { SORTS, hashOf, label, nameOf, openDetail, page, score, sorted, spread, store, update } from "./state.js";
+import { SORTS, hashOf, label, nameOf, openDetail, page, pictured, score, sorted, spread, store, update } from "./state.js";
 
 const MAIN_SCORES = 3;
 const SHOWN = 120;
@@ -53,7 +53,7 @@ export function showGallery(rows, toggle) {
   const asked = JSON.stringify([state.q, state.dataset, state.method, state.family, state.source, state.tag, state.sort]);
   if (cards.asked !== asked) limit = SHOWN;
   cards.asked = asked;
-  const shown = sorted(rows, state.sort, state.turned);
+  const shown = sorted(pictured(rows), state.sort, state.turned);
   const nodes = shown.slice(0, limit).map((row) => {
     if (!cards.has(row.id)) cards.set(row.id, makeCard(row, scores, toggle));
     const { card, box } = cards.get(row.id);
@@ -68,7 +68,11 @@ export function showGallery(rows, toggle) {
     update({});
   };
   const rest = shown.length - nodes.length;
-  byId("more").replaceChildren(...(rest > 0 ? [button(`Show ${Math.min(rest, SHOWN)} more of ${rest}`, more)] : []));
+  const away = rows.length - shown.length;
+  byId("more").replaceChildren(
+    ...(rest > 0 ? [button(`Show ${Math.min(rest, SHOWN)} more of ${rest}`, more)] : []),
+    ...(away ? [note(`${away.toLocaleString("en")} rows of tables of results are under Table and Scatter.`)] : []),
+  );
   if (page.returnTo) cards.get(page.returnTo)?.card.querySelector("a").focus();
   page.returnTo = null;
 }

@@ -1,5 +1,6 @@
 import { button, byId, el, note, notify, number, section, sizeOf, snippet, table, warning } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { rankIn } from "./ranking.js";
 
 /* The pages of a hub: an index with search, and one page for each repository. What they show comes from the hub's API,
    the same that every client uses; a token is kept for this tab alone. */
@@ -39,7 +40,7 @@ function scoreRows(scores) {
   for (const [type, { name, value }] of scores) {
     if (type.endsWith("_std") && scores.has(type.slice(0, -4))) continue;
     const around = scores.get(`${type}_std`);
-    rows.push([name, number(value) + (around ? ` ± ${number(around.value)}` : "")]);
+    rows.push([name, el("span", { class: "number" }, number(value) + (around ? ` ± ${number(around.value)}` : ""))]);
   }
   return rows;
 }
@@ -76,11 +77,16 @@ async function showIndex() {
 }
 
 function indexTable(rows) {
-  const counts = new Map();
+  const [counts, names] = [new Map(), new Map()];
   const scored = rows.map((row) => [row, scoresOf(row.cardData)]);
   for (const [, scores] of scored)
-    for (const type of scores.keys()) if (!type.endsWith("_std")) counts.set(type, (counts.get(type) ?? 0) + 1);
-  const shown = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || a.localeCompare(b)).slice(0, 4);
+    for (const [type, { name }] of scores) {
+      if (type.endsWith("_std")) continue;
+      counts.set(type, (counts.get(type) ?? 0) + 1);
+      names.set(type, name.slice(0, 40));
+    }
+  const rank = rankIn(counts);
+  const shown = [...counts.keys()].sort(rank).slice(0, 4);
   const line = ([row, scores]) => {
     const about = own(row.cardData, "unknot") ?? {};
     return [
@@ -88,10 +94,10 @@ function indexTable(rows) {
       String(about.model ?? "–"),
       String(about.dataset ?? "–"),
       ...shown.map((type) => number(scores.get(type)?.value)),
-      dateOf(row.lastModified),
+      el("span", { class: "number" }, dateOf(row.lastModified)),
     ];
   };
-  return table(["name", "model", "data set", ...shown, "changed"], scored.map(line));
+  return table(["name", "model", "data set", ...shown.map((type) => names.get(type)), "changed"], scored.map(line));
 }
 
 /* A repository */
@@ -163,7 +169,7 @@ function commitTable(id, commits) {
     el("a", { href: `/${id}/commit/${oid}` }, oid.slice(0, 7)),
     title,
     list(authors)[0]?.user ?? "",
-    dateOf(date),
+    el("span", { class: "number" }, dateOf(date)),
   ];
   return table(["commit", "what", "by", "when"], commits.slice(0, 50).map(line));
 }
@@ -176,7 +182,7 @@ function login() {
     location.reload();
   };
   const user = el("input", { type: "text", autocomplete: "username", value: location.host, hidden: true });
-  const about = "Token, kept until this tab is closed: ";
+  const about = "Token, until this tab is closed: ";
   byId("notice").replaceChildren(el("form", { submit, class: "row" }, about, user, box, el("button", {}, "Use")));
   byId("notice").hidden = false;
   box.focus();

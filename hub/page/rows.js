@@ -1,11 +1,11 @@
 import { byId, button, el, number, sizeOf, tick } from "./dom.js";
-import { SORTS, grouped, label, nameOf, openDetail, own, page, score, sorted, spread, store, update } from "./state.js";
+import { SORTS, grouped, label, nameOf, openDetail, own, page, score, seedsOf, sorted, spread, store, update } from "./state.js";
 
 /* The table of a population. Only the rows that can be seen are in the page, so that thousands cost as much as fifty. */
 
 const ROW = 34;
 const AROUND = 12;
-const seen = { rows: [], columns: [], toggle: () => {} };
+const seen = { rows: [], columns: [], numeric: new Set(), toggle: () => {} };
 
 function defaultColumns(rows) {
   const differs = (name) => new Set(rows.map((row) => JSON.stringify(own(row.arguments, name)))).size > 1;
@@ -27,6 +27,7 @@ function titleOf(column) {
 
 function cellOf(row, column) {
   if (column === "bytes") return sizeOf(row.bytes) ?? "–";
+  if (column === "seed") return seedsOf(row);
   if (column === "modified") return row.modified?.slice(0, 10) ?? "–";
   if (column === "family" || SORTS.has(column)) return String(row[column] ?? "–");
   if (column.startsWith("arg:")) {
@@ -37,7 +38,8 @@ function cellOf(row, column) {
   return number(score(row, column)) + (around === undefined ? "" : ` ± ${number(around)}`);
 }
 
-const isNumeric = (column) => store.scores.includes(column) || column === "seed" || column === "bytes";
+const isNumber = (row, name) => !own(row.arguments, name) || typeof own(row.arguments, name) === "number";
+const isNumeric = (column) => seen.numeric.has(column);
 
 function headOf(columns) {
   const { state } = page;
@@ -106,6 +108,11 @@ export function showRows(rows, toggle) {
   seen.columns = [...new Set(told)].filter((column) => known.has(column));
   seen.rows = sorted(state.grouped ? grouped(rows) : rows, state.sort, state.turned);
   seen.toggle = toggle;
+  const isRight = (column) =>
+    column.startsWith("arg:")
+      ? seen.rows.every((row) => isNumber(row, column.slice(4)))
+      : ["seed", "bytes"].includes(column) || store.scores.includes(column);
+  seen.numeric = new Set(seen.columns.filter(isRight));
   const place = byId("rows");
   const isOpen = place.querySelector("details")?.open ?? false;
   const scroll = place.querySelector(".window")?.scrollTop ?? 0;

@@ -1,6 +1,6 @@
 import { chart, legend, marker, pearson, spearman } from "./charts.js";
 import { byId, choice, el, number, svg, tick } from "./dom.js";
-import { grouped, label, nameOf, openDetail, page, score, spread, store, update } from "./state.js";
+import { grouped, label, nameOf, openDetail, page, score, seedsOf, spread, store, update } from "./state.js";
 
 const NAMED = 40;
 
@@ -9,6 +9,7 @@ function scoreChoice(name, value) {
   return choice(scores, value, { name, change: (event) => update({ [name]: event.target.value }) });
 }
 
+const isOne = (row) => !(row.members?.length > 1); // a setting with several seeds has no page of its own
 const methodPlace = (row) => (row.model ? store.methods.indexOf(row.model) : store.methods.length);
 
 export function showScatter(rows) {
@@ -88,10 +89,11 @@ function scatterOf(points, xName, yName) {
       const around = spread(row, name);
       return `${label(name)} ${number(score(row, name))}${around === undefined ? "" : ` ± ${number(around)}`}`;
     };
-    const text = `${nameOf(row)} (${row.model ?? "unknown"}): ${value(xName)}, ${value(yName)}`;
+    const about = row.members ? seedsOf(row) : (row.model ?? "unknown");
+    const text = `${nameOf(row)} (${about}): ${value(xName)}, ${value(yName)}`;
     const tell = () => (told.textContent = text);
-    const named = { tabindex: place ? -1 : 0, role: "link", "aria-label": text, "data-id": row.id };
-    const does = { click: () => openDetail(row.id), mouseenter: tell, focus: tell };
+    const named = { tabindex: place ? -1 : 0, role: isOne(row) ? "link" : "img", "aria-label": text, "data-id": row.id };
+    const does = { click: () => isOne(row) && openDetail(row.id), mouseenter: tell, focus: tell };
     const node = marker(methodPlace(row), ...places[place], { ...named, ...does });
     node.append(svg("title", {}, text));
     return node;
@@ -108,7 +110,7 @@ function scatterOf(points, xName, yName) {
       ["Home", -place],
       ["End", markers.length - 1 - place],
     ]);
-    if (event.key === "Enter" && place >= 0) openDetail(points[place].id);
+    if (event.key === "Enter" && place >= 0 && isOne(points[place])) openDetail(points[place].id);
     const next = markers[place + steps.get(event.key)];
     if (!next) return;
     event.preventDefault();

@@ -95,7 +95,7 @@ function sceneOf(seen) {
   const rows = seen.objects.map(({ present, about, place, attention }) => [
     present.toFixed(2),
     ...Object.values(about),
-    place.map((value) => value.toFixed(2)).join(", "),
+    el("span", { class: "place" }, place.map((value) => value.toFixed(2)).join(", ")),
     attention ? el("img", { src: attention, alt: "where it looks", class: "pixels look" }) : "–",
   ]);
   const names = seen.objects.length ? Object.keys(seen.objects[0].about) : [];

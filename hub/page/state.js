@@ -1,3 +1,4 @@
+import { rankIn } from "./ranking.js";
 import { embedded, get } from "./server.js";
 
 /* What is shown: the checkpoints, and the state of the page, which is its address so that it can be shared. */
@@ -16,8 +17,9 @@ export const FIELDS = new Map([
   ["method", "model"],
   ["family", "family"],
 ]);
+/* What differs between trainings of one setting. */
+const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything", "core_seconds", "commit"]);
 const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
-const PREFERRED = ["mig", "dci", "sap", "factor_vae", "modularity", "beta_vae", "irs"];
 const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
 const SWITCHES = ["turned", "grouped", "log"];
 
@@ -66,11 +68,9 @@ export function take(listed) {
       values.set(name, (values.get(name) ?? new Set()).add(JSON.stringify(value)));
     row.text = [row.ref, row.model, row.dataset, row.family, row.license, ...(row.tags ?? [])].join(" ").toLowerCase();
   }
-  const rank = (name) => (PREFERRED.indexOf(name) + PREFERRED.length + 1) % (PREFERRED.length + 1);
-  const scores = [...counts.keys()];
-  scores.sort((a, b) => rank(a) - rank(b) || counts.get(b) - counts.get(a) || a.localeCompare(b));
+  const scores = [...counts.keys()].sort(rankIn(counts));
   const settings = [...values.keys()].sort((a, b) => values.get(b).size - values.get(a).size || a.localeCompare(b));
-  const varying = settings.filter((name) => values.get(name).size > 1);
+  const varying = settings.filter((name) => values.get(name).size > 1 && !IGNORED.has(name));
   const before = store.known.get(page.state.open);
   if (before && listed.checkpoints.some((row) => row.id === before.id && row.kind !== before.kind)) page.shownDetail = null;
   Object.assign(store, listed, { text, scores, settings, varying, lower: new Set(listed.lower), known: new Map() });
@@ -149,6 +149,15 @@ export function selected() {
   );
 }
 
+export const seedsOf = ({ members, seed }) =>
+  members?.length > 1 ? `${members.length} seeds` : String(members?.[0].seed ?? seed ?? "–");
+
+/* Rows of tables have no pictures and no weights: among checkpoints they are shown where they are asked for. */
+export function pictured(rows) {
+  const others = rows.filter((row) => row.sources[0] !== "table");
+  return page.state.source === "table" || !others.length ? rows : others;
+}
+
 export function valueOf(row, column) {
   if (column === "ref") return nameOf(row);
   if (SORTS.has(column)) return row[column];
@@ -156,20 +165,20 @@ export function valueOf(row, column) {
   return score(row, column);
 }
 
+const inOrder = new Intl.Collator(undefined, { numeric: true }).compare; // #2 before #10
+
 export function sorted(rows, sort, turned) {
   const isScore = !SORTS.has(sort) && !sort.startsWith("arg:");
   const falls = (isScore ? !store.lower.has(sort) : sort === "modified") !== turned;
   const keyed = rows.map((row) => [valueOf(row, sort) ?? null, nameOf(row), row]);
   keyed.sort(([first, one], [second, other]) => {
-    if (first === null || second === null) return (first === null) - (second === null) || one.localeCompare(other);
+    if (first === null || second === null) return (first === null) - (second === null) || inOrder(one, other);
     const areNumbers = typeof first === "number" && typeof second === "number";
-    const between = areNumbers ? first - second : String(first).localeCompare(String(second));
-    return (falls ? -between : between) || one.localeCompare(other);
+    const between = areNumbers ? first - second : inOrder(String(first), String(second));
+    return (falls ? -between : between) || inOrder(one, other);
   });
   return keyed.map(([, , row]) => row);
 }
-
-const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything"]);
 
 /* Rows of the same setting become one: its scores are means over seeds, and their spread is that between seeds. */
 export function grouped(rows) {
@@ -196,7 +205,6 @@ function groupOf(settings, members) {
   }
   const told = settings.filter(([name]) => store.varying.includes(name)).map(([name, value]) => `${name} ${value}`);
   const name = [first.model ?? "?", ...told].join(", ");
-  const count = members.length === 1 ? "1 seed" : `${members.length} seeds`;
-  const about = { ref: `${name} (${count})`, sources: ["group"], seed: null, count: members.length, members };
+  const about = { ref: name, sources: ["group"], seed: null, members };
   return { ...first, ...about, arguments: Object.fromEntries(settings), scores, std };
 }

@@ -161,6 +161,32 @@ def test_a_table_of_results_is_a_source(tmp_path, monkeypatch):
         Index([tmp_path / "broken.parquet"])
 
 
+def test_shipped_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
+    from unknot.studies import shipped
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    index = Index()
+    index.learn()
+    assert index.entries == {}
+    (tmp_path / "bars32.csv").write_text(
+        "job,dataset,method,seed,model.beta,status,mig@quick,val/loss,core_seconds,commit\n"
+        "a1,bars,BetaVAE,0,4.0,done,0.25,9.5,31.5,1234567\n"
+        "a2,bars,BetaVAE,1,4.0,done,0.5,8.5,30.5,1234567\n"
+    )
+    for index in (Index(), Index(["bars32"])):
+        index.learn()
+        index.refresh()
+        rows = [entry.row for entry in index.entries.values()]
+        assert [row.ref for row in rows] == ["bars32 #1", "bars32 #2"]
+        assert rows[1].scores == {"mig@quick": 0.5, "val_loss": 8.5}
+        assert rows[1].arguments["core_seconds"] == 30.5
+    told = index.listed(lambda *_: None)
+    assert told["labels"]["mig@quick"] == "MIG @quick"
+    assert told["lower"] == ["val_loss"]
+
+
 def test_a_run_that_trains_is_watched(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     run = folder / "now" / "version_0"

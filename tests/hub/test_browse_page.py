@@ -551,12 +551,20 @@ def test_a_table_of_thousands(crowd):
     crowd.wait(lambda: "SAP" in crowd.texts(".rows th"))
 
 
+def test_rows_of_tables_are_beside_the_gallery(crowd):
+    crowd.open()
+    crowd.wait(lambda: sorted(crowd.names()) == ["strange", "version_0"])
+    assert "2,000 rows of tables of results are under Table and Scatter" in crowd.text("#more")
+    crowd.choose("source", "table")
+    crowd.wait(lambda: crowd.names()[:3] == ["study #1", "study #2", "study #3"])  # and not 1, 10, 100
+
+
 def test_settings_with_their_spread_over_seeds(crowd):
     crowd.open("#view=table&source=table")
     crowd.click("[name=grouped]")
     crowd.wait(lambda: "8 settings of 2000 checkpoints" in crowd.text("#rows"))
     [line] = [text for text in crowd.texts(".rows tbody tr[data-id]") if text.startswith("FactorVAE, beta 8")]
-    assert "(250 seeds)" in line
+    assert "250 seeds" in line
     assert " ± 0.0" in line
     crowd.click("button", text="Scatter")
     crowd.wait(lambda: len(crowd.all(".chart .point")) == 8)
@@ -602,6 +610,12 @@ def test_a_curve_grows_while_a_run_trains(crowd, population):
     crowd.click("[name=log]")
     crowd.wait(lambda: "log=1" in crowd.browser.current_url)
     crowd.one(".curve")
+    smooth = """const slider = document.querySelector("[name=smooth]");
+        const points = () => document.querySelector(".curve").getAttribute("points"), before = points();
+        slider.value = 0.9;
+        slider.dispatchEvent(new Event("input"));
+        return slider.isConnected && before !== points()"""
+    assert crowd.browser.execute_script(smooth)  # the picture changes under the hand, and the slider stays in it
 
 
 MARKDOWN = """const [text, done] = arguments;

@@ -428,3 +428,24 @@ def test_files_too_large_for_a_commit_are_told_the_way(here, name, tmp_path, mon
     upload = partial(here.api.upload_file, repo_id=name, path_or_fileobj=big, path_in_repo="big.safetensors")
     with pytest.raises(ValueError, match="takes files of this size without xet: set HF_HUB_DISABLE_XET=1"):
         client.ask(here.url, name, upload, deadline=None)
+
+
+def test_what_is_there_is_not_sent_again(here, name):
+    """Weights have no hash of git's on the disk; it is made when a client asks."""
+    here.api.create_repo(name)
+    content = b"\0" + random.Random(0).randbytes(5000)
+    first = here.api.upload_file(repo_id=name, path_or_fileobj=content, path_in_repo="a.safetensors")
+    asked = {"files": [{"path": "a.safetensors", "size": len(content), "sample": ""}]}
+    [told] = here.post(f"/api/models/{name}/preupload/main", json.dumps(asked).encode()).json()["files"]
+    assert told["oid"] == hashlib.sha1(b"blob 5001\0" + content).hexdigest()
+    again = here.api.upload_file(repo_id=name, path_or_fileobj=content, path_in_repo="a.safetensors")
+    assert again.oid == first.oid
+
+
+def test_the_same_content_by_another_way_is_no_change(store):
+    store.create("me/x", False, "me")
+    kept = store.keep(b"text")
+    first = store.commit("me/x", "main", {"a": kept}, [], None, "s", "me")
+    told = store.announced(kept["sha256"], 4)
+    assert told != kept
+    assert store.commit("me/x", "main", {"a": told}, [], None, "s", "me") == first
