@@ -93,7 +93,7 @@ def codes_of(name: str, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 def trees(num_train: int, rounds: int, turns: int) -> None:
     """Growing all trees of DCI by both backends in turns, on the codes of a shipped model, in processor time."""
     codes, factors = codes_of(MODELS[0], num_train)
-    boosting.ROUNDS = rounds  # the first rounds are like the others, and scikit-learn's hundred take minutes
+    boosting.ROUNDS = rounds  # a few stand for all, since scikit-learn's hundred take minutes: `--rounds 100` has them
     ours, theirs = [], []
     for _ in range(turns):
         start = time.process_time()
