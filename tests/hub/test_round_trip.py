@@ -1,6 +1,7 @@
 """Push, list, show, pull and load, by the unmodified client against our own hub in a process of its own."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -429,3 +430,15 @@ def test_a_second_client_sees_the_endpoint_of_each_call(hub, model, name):
     push(model, name, endpoint=hub.url, token=hub.token, private=False, say=lambda text: None)
     assert same(load(name, endpoint=hub.url, token=False), model)
     assert HfApi(endpoint=hub.url).repo_exists(name)
+
+
+def test_scores_of_the_folder_are_published_unless_the_weights_are_newer(here, model, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", here.url)
+    monkeypatch.setenv("HF_TOKEN", here.token)
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "scores.json").write_text('{"mig": 0.25}')
+    assert main(["hub", "push", str(tmp_path), name]) == 0
+    assert show(name, endpoint=here.url).checkpoint.scores == {"mig": 0.25}
+    os.utime(tmp_path / "scores.json", (1, 1))
+    assert main(["hub", "push", str(tmp_path), f"{name}-again"]) == 0
+    assert show(f"{name}-again", endpoint=here.url).checkpoint.scores == {}
