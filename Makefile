@@ -8,10 +8,16 @@ PACKAGES := solvers datamodules metrics zoo hub studies cli configs
 # One process for each core, each of one thread: more only get in each other's way.
 test: export OMP_NUM_THREADS = 1
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo docs test test-slow lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/unknot demo
+
+# One folder of pages that opens from the disk: build/docs/index.html. UNKNOT_DOCS_GALLERY=0 leaves the gallery's scripts out.
+docs: export OMP_NUM_THREADS = 1
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "The site is build/docs/index.html."
 
 test: lint
 	$(BIN)/pytest --numprocesses auto --dist loadfile

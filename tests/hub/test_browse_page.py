@@ -1,7 +1,6 @@
 """The page in a real browser: what people do with it, and what a stranger's card must not do."""
 
 import contextlib
-import os
 import random
 import shutil
 import threading
@@ -42,19 +41,6 @@ HOSTILE = """<script>document.title = "owned"</script><img src="x" onerror="docu
 - one
 - two
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    words = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"]
-    for word in words + (["--no-sandbox"] if os.geteuid() == 0 else []):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
 
 
 def save(folder: Path, model, scores, body: str = "# A model\n", **metadata) -> None:

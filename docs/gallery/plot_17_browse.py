@@ -1,0 +1,56 @@
+"""
+Browse checkpoints in one file
+==============================
+
+``unknot browse --export FILE.html`` writes a page with everything inside: cards, scores, pictures, and a strip for
+each code. It opens from the disk and can be sent by mail. Here it is embedded, with the checkpoints that come with
+the package.
+"""
+
+import html
+import os
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from unknot.hub import list_checkpoints
+from unknot.hub.browsing import export
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # only what is on this machine
+os.environ["HF_HOME"] = tempfile.mkdtemp()
+page = export(Path(tempfile.mkdtemp()) / "checkpoints.html", say=lambda message: None)
+print(f"{page.stat().st_size / 1e6:.1f} MB")
+
+
+# %%
+# Filter, sort, compare; a click on a card opens it.
+class Embedded:
+    """A page inside this one."""
+
+    def _repr_html_(self):
+        inside = html.escape(page.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{inside}" title="Checkpoints" style="width: 100%; height: 40rem"></iframe>'
+
+
+Embedded()
+
+# %%
+# The same list in Python, as a picture: scores of the shipped models.
+shipped = [each for each in list_checkpoints(sources=["shipped"]) if "mig" in each.scores]
+figure, axis = plt.subplots(figsize=(7, 0.6 * len(shipped) + 1.6))
+labels = [each.ref.partition("/")[2] for each in shipped]
+for offset, (score, colour) in zip((-0.2, 0.2), [("mig", "#0072b2"), ("dci", "#e69f00")]):
+    bars = axis.barh(
+        [place + offset for place in range(len(shipped))],
+        [each.scores.get(score, 0) for each in shipped],
+        height=0.38,
+        color=colour,
+        label=score.upper(),
+    )
+    axis.bar_label(bars, fmt="%.2f", padding=3)
+axis.set_yticks(range(len(shipped)), labels)
+axis.invert_yaxis()
+axis.set(xlim=(0, 1), title="Checkpoints that come with the package")
+axis.legend(loc="lower right")
+plt.show()

@@ -1,0 +1,24 @@
+"""What tests of several folders use: a real browser."""
+
+import os
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, which keeps what pages print and ask for."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("needs Debian's chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    words = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"]
+    for word in words + (["--no-sandbox"] if os.geteuid() == 0 else []):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield browser
+    browser.quit()
