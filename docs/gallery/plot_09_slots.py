@@ -39,7 +39,7 @@ with torch.no_grad():
     again, parts, masks = model.eval().decompose(images[:5])
 figure, axes = plt.subplots(5, 6, figsize=(8, 6.8))
 for row, image, whole, slots, mask in zip(axes, images, again, parts, masks):
-    shown = [image, whole, *(slots * mask)]
+    shown = [image, whole, *(slots * mask[:, None])]
     for axis, picture in zip(row, shown):
         axis.imshow(picture.clamp(0, 1).permute(1, 2, 0))
         axis.set(xticks=[], yticks=[])
