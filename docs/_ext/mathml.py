@@ -33,7 +33,8 @@ def visit(translator: HTML5Translator, node: nodes.math | nodes.math_block) -> N
     except Exception as error:  # whatever the converter meets
         logging.getLogger(__name__).warning("formula: %s", error, location=node)
         drawn = f"<code>{escape(node.astext())}</code>"
-    translator.body.append(f'<div class="math">{drawn}</div>' if block else f'<span class="math">{drawn}</span>')
+    wrapped = f'<div class="math"><div>{drawn}</div></div>' if block else f'<span class="math">{drawn}</span>'
+    translator.body.append(wrapped)
     raise nodes.SkipNode
 
 

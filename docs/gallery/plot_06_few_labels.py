@@ -46,7 +46,7 @@ for name, (kind, more, data) in runs.items():
     torch.manual_seed(0)
     model = kind(**shared, **more)
     Trainer(
-        max_steps=500, limit_val_batches=0, logger=False, enable_checkpointing=False, enable_progress_bar=False
+        max_steps=350, limit_val_batches=0, logger=False, enable_checkpointing=False, enable_progress_bar=False
     ).fit(model, datamodule=data)
     with torch.no_grad():
         found[name] = model.eval().represent(dataset.observe(factors))

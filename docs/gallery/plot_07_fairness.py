@@ -34,7 +34,7 @@ for axis, (name, found) in zip(axes, scores.items()):
         for j, sensitive in enumerate(names):
             if i != j:
                 table[i, j] = found.details["unfairness"][f"{target}|{sensitive}"]
-    image = axis.imshow(table, cmap="Oranges", vmin=0, vmax=0.4)
+    image = axis.imshow(table, cmap="Oranges", vmin=0, vmax=0.1)
     for (i, j), value in np.ndenumerate(table):
         if i != j:
             axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8)
