@@ -2,8 +2,9 @@
 A first model, on images of your own
 ====================================
 
-A β-VAE learns what varies in a pile of pictures, without a single label. Here the pictures are coloured discs that
-this script draws; a folder of photographs works the same way: ``ImageDataModule("my/photos", image_size=32)``.
+A β-VAE learns to draw a pile of pictures from a few codes, without a single label. Here the pictures are coloured
+discs that this script draws; a folder of photographs works the same way:
+``ImageDataModule("my/photos", image_size=32)``.
 """
 
 import matplotlib.pyplot as plt

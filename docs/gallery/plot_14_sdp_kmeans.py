@@ -1,6 +1,6 @@
 """
-k-means with a proof: its semidefinite relaxation
-=================================================
+k-means without a start: its semidefinite relaxation
+====================================================
 
 k-means finds a partition and cannot say how good it is. Its relaxation to a semidefinite programme depends on no
 start, and its optimum bounds the cost of every partition from below.
