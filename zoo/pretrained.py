@@ -263,7 +263,8 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
         with kept_generators():
             model = cls(**arguments)
     model.load_state_dict(weights, strict=not absent, assign=True)  # the names were compared already
-    model.begun_anew = absent
+    if absent:
+        model.begun_anew = absent
     model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.hub_repo, model.hub_revision = source.repo, source.commit
