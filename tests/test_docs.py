@@ -1,11 +1,16 @@
 """What the pages say runs, and their links lead somewhere."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torchvision.utils import save_image
+
+from unknot.metrics import METRICS
+from unknot.zoo import MODELS
+from unknot.zoo.registry import NETWORKS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -28,6 +33,17 @@ def blocks(page: Path) -> list[str]:
 WITH_CODE = [page for page in PAGES if blocks(page) and page.parent.name != "solvers"]
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a page registers is gone after it."""
+    kept = [(registry, dict(registry)) for registry in (MODELS, NETWORKS, METRICS)]
+    yield
+    for registry, entries in kept:
+        registry.clear()
+        registry.update(entries)
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -255,7 +255,8 @@ class WReN(Model):
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
         """Panels are looked at by :meth:`check_panels`; here only that codes and images are finite."""
-        if values and images.is_floating_point() and not torch.isfinite(images).all():
+        look = images.device.type == "cpu" if values is None else values
+        if look and images.is_floating_point() and not torch.isfinite(images).all():
             raise ValueError("Panels hold NaN or infinite values.")
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:

@@ -96,9 +96,9 @@ def test_a_push_is_one_commit_and_its_snippet_runs(here, model, name):
 
 def test_a_push_builds_one_card_and_reads_the_weights_once(here, model, name, monkeypatch):
     built, read = [], []
-    original, original_content = publishing.card_text, publishing._content
+    original, original_content = publishing.card_text, publishing.content_of
     monkeypatch.setattr(publishing, "card_text", lambda *a, **k: built.append(1) or original(*a, **k))
-    monkeypatch.setattr(publishing, "_content", lambda path: read.append(path.name) or original_content(path))
+    monkeypatch.setattr(publishing, "content_of", lambda path: read.append(path.name) or original_content(path))
     model.push_to_hub(name, scores={"mig": 0.25}, say=lambda text: None)
     assert len(built) == 1
     assert read.count("model.safetensors") == 1

@@ -229,7 +229,7 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -
     steps = (toys / "long").glob
     wait_for(lambda: any(json.loads(p.read_text())["step"] for p in steps("jobs/*/*/progress.json")), runner)
     runner.send_signal(signal.SIGINT)
-    _, told = runner.communicate(timeout=60)
+    _, told = runner.communicate(timeout=180)
     assert runner.returncode == 130
     assert "Stopped: it was interrupted. Nothing is lost; go on with: unknot study run long" in told
     assert "Traceback" not in told

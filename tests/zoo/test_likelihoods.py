@@ -67,7 +67,7 @@ def test_variances_that_are_none(variance):
 
 def test_values_beyond_one_where_the_likelihood_allows_them(tmp_path):
     x = data(low=-3, high=3)
-    with pytest.raises(ValueError, match=r"expected \[0, 1\].*unbounded likelihood"):
+    with pytest.raises(ValueError, match=r"expected \[0, 1\].*likelihood=.*'bounded': False"):
         BetaVAE(image_shape=SHAPE, likelihood="gaussian").losses(x)
     model = BetaVAE(image_shape=SHAPE, likelihood={"name": "gaussian", "variance": "learned", "bounded": False})
     assert model.losses(x)["loss"].isfinite()
