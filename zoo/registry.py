@@ -169,8 +169,8 @@ def list_models(filter: str | None = None, family: str | None = None, pretrained
     >>> from unknot.zoo import list_models
     >>> list_models("ada*", family="weak")
     ['AdaGVAE', 'AdaMLVAE']
-    >>> list_models(pretrained=True)
-    ['AdaGVAE', 'BetaTCVAE', 'BetaVAE']
+    >>> list_models("*GVAE", pretrained=True)
+    ['AdaGVAE', 'GVAE']
     """
     names = sorted(MODELS)
     if filter is not None:
