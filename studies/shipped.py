@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unknot._files import replacing
-from unknot._words import did_you_mean
 from unknot.studies.folders import read_plan, write_json
 from unknot.studies.results import results
 
@@ -28,8 +27,7 @@ def names() -> list[str]:
 def about(name: str) -> dict[str, Any]:
     """What a shipped table is: ``description``, ``models`` of ``planned``, ``failed``, ``core_hours``, ``scores``."""
     if name not in names():
-        there = f"there are {', '.join(names()) or 'none'}"
-        raise ValueError(f"There is no shipped table {name!r}; {there}. {did_you_mean(name, names())}".rstrip())
+        raise ValueError(f"There is no shipped table {name!r}; there are {', '.join(names()) or 'none'}.")
     told: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return told
 

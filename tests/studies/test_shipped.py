@@ -80,10 +80,10 @@ def test_an_unknown_table_names_those_that_are_there(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "tables")
-    with pytest.raises(ValueError, match="There is no shipped table 'tine'; there are none"):
+    with pytest.raises(ValueError, match=r"There is no shipped table 'tine'; there are none\.$"):
         load_results("tine")
     shipped.ship_table(study, tmp_path / "tables")
-    with pytest.raises(ValueError, match="There is no shipped table 'tine'; there are tiny"):
+    with pytest.raises(ValueError, match=r"There is no shipped table 'tine'; there are tiny\.$"):
         load_results("tine")
 
 
