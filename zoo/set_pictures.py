@@ -65,7 +65,7 @@ def _mark(axis: Any, row: Tensor, area: float, alpha: float, linewidths: float) 
     # Turned so that the camera, at (7.5, -6.5), looks from below.
     x, y = 0.6563 * x + 0.7545 * y, -0.7545 * x + 0.6563 * y
     area *= 1.6 if words["size"] == "large" else 0.8
-    style = {"marker": MARKERS[words["shape"]], "c": HUES[words["color"]], "alpha": alpha}
+    style = {"marker": MARKERS[words["shape"]], "color": HUES[words["color"]], "alpha": alpha}
     axis.scatter([x], [y], s=area, edgecolors="black", linewidths=linewidths, **style)
     if words["material"] == "metal" and linewidths:
         axis.scatter([x], [y], s=area / 12, c="white", linewidths=0)
