@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unknot._files import cache_dir
-from unknot.cli.evaluate import find_dataset
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def data_command(arguments: argparse.Namespace) -> int:
 
 
 def _find(name: str) -> "GroundTruthDataset | SceneDataset":
-    from unknot.datamodules import ClevrScenes
+    from unknot.datamodules import ClevrScenes, find_dataset
 
     return ClevrScenes() if name == ClevrScenes.name else find_dataset(name)
 

@@ -27,7 +27,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     """Load, score, draw."""
     import torch
 
-    from unknot.cli.evaluate import find_dataset
+    from unknot.datamodules import find_dataset
     from unknot.hub import load
     from unknot.metrics import evaluate
     from unknot.zoo.pictures import draw_reconstructions, draw_traversals

@@ -5,7 +5,6 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
-from unknot._words import did_you_mean
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
@@ -83,11 +82,11 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
 
 def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | ImageDataModule":
     """What the options, or else the model, name; nothing is scored on data that nobody asked for."""
+    from unknot.datamodules import ImageDataModule, find_dataset
+
     if arguments.images or arguments.labels:
         if not (arguments.images and arguments.labels) or arguments.dataset:
             raise ValueError("Own images need both --images and --labels, and no --dataset.")
-        from unknot.datamodules import ImageDataModule
-
         channels, height, width = model.image_shape
         return ImageDataModule(
             arguments.images,
@@ -111,12 +110,3 @@ def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | Im
             f"{arguments.ref} was trained on {name!r}, which is no data set of unknot: add --dataset NAME (see `unknot "
             "data list`), or --images FOLDER --labels CSV."
         ) from error
-
-
-def find_dataset(name: str) -> "GroundTruthDataset":
-    """A data set by the name that commands use."""
-    from unknot.datamodules import DATASETS
-
-    if name not in DATASETS:
-        raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
-    return DATASETS[name]()

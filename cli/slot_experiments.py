@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 
 from unknot._files import replacing
+from unknot._modes import fixed_noise
 from unknot._words import with_article
 from unknot.datamodules import SetBatch
 from unknot.hub import load
 from unknot.metrics.functional.sets import THRESHOLDS
 from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
-from unknot.zoo import SetPredictor, SlotAutoEncoder
 from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
 
 NAMES = [f"{threshold:g}" for threshold in THRESHOLDS]
@@ -28,12 +27,12 @@ def run_experiment(arguments: argparse.Namespace) -> int:
     if min(arguments.images, arguments.draws) < 1:
         raise ValueError(f"--images and --draws must be positive, got {arguments.images} and {arguments.draws}.")
     models = {ref: load(ref).eval() for ref in arguments.refs}
-    kinds = (SetPredictor, SlotAutoEncoder) if arguments.experiment == "attention" else (SetPredictor,)
+    kinds = {"sets": "SetPredictor"} | ({"slots": "SlotAutoEncoder"} if arguments.experiment == "attention" else {})
     for ref, model in models.items():
-        if not isinstance(model, kinds):
+        if model.capabilities.isdisjoint(kinds):
             raise ValueError(
                 f"{ref} is {with_article(type(model).__name__)}, but `unknot slots {arguments.experiment}` needs a "
-                f"{' or a '.join(kind.__name__ for kind in kinds)}."
+                f"{' or a '.join(kinds.values())}."
             )
     start = time.perf_counter()
     results = EXPERIMENTS[arguments.experiment](models, arguments)
@@ -114,12 +113,9 @@ def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) 
         _row(label(ref, model), [results[ref]["ari"]])
         if arguments.output:
             path = Path(arguments.output) / f"attention-{slug(ref)}.png"
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(arguments.seed)
-                if isinstance(model, SlotAutoEncoder):
-                    draw_decomposition(model, batch.images[:4], path)
-                else:
-                    draw_attention(model, batch.images[:4], path)
+            draw = draw_decomposition if "slots" in model.capabilities else draw_attention
+            with fixed_noise(model, arguments.seed):
+                draw(model, batch.images[:4], path)
     return results
 
 

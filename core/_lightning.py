@@ -50,7 +50,7 @@ else:
 
         sys.meta_path.insert(0, _WarnOfTheOther(OLD, NEW))
 
-__all__ = ["batches_done", "logging_due", "pl"]
+__all__ = ["batches_done", "pl", "values_due"]
 
 
 def batches_done(trainer: "pl.Trainer | None") -> int:
@@ -58,6 +58,8 @@ def batches_done(trainer: "pl.Trainer | None") -> int:
     return trainer.fit_loop.epoch_loop.batch_progress.total.processed if trainer else 0  # type: ignore[attr-defined]
 
 
-def logging_due(trainer: "pl.Trainer") -> bool:
-    """Whether loggers will write what is logged in this training step."""
-    return trainer._logger_connector.should_update_logs
+def values_due(trainer: "pl.Trainer") -> bool:
+    """Whether anybody will look at what is logged in this training step: a logger, or a callback."""
+    last = trainer.is_last_batch or trainer.global_step + 1 == trainer.max_steps
+    watched = any(str(getattr(callback, "monitor", "")).startswith("train/") for callback in trainer.callbacks)  # type: ignore[attr-defined]
+    return last or watched or trainer._logger_connector.should_update_logs

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from unknot._words import did_you_mean
 from unknot.datamodules.abstract_dsprites import AbstractDSprites
 from unknot.datamodules.batches import BatchDataModule, FiniteDataModule
 from unknot.datamodules.cars3d import Cars3D
@@ -45,6 +46,14 @@ DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
     "shapes3d_10x10x10x4x4x4": lambda: Coarse(Shapes3D(), (10, 10, 10, 4, 4, 4)),
 }
 """Data sets by the name that commands and checkpoints use; those that end in ``_32`` at 32 x 32 pixels."""
+
+
+def find_dataset(name: str) -> GroundTruthDataset:
+    """The data set of that name."""
+    if name not in DATASETS:
+        raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
+    return DATASETS[name]()
+
 
 __all__ = [
     "CLEVR",

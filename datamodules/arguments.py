@@ -4,8 +4,6 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
-
 
 def height_and_width(size: Any, name: str = "image_size", also: str = "") -> tuple[int, int]:
     """One positive whole number, or two, as (height, width)."""
@@ -27,10 +25,3 @@ def two_numbers(value_range: tuple[float, float]) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"value_range must be two numbers (low, high), got {value_range!r}.")
     return low, high
-
-
-def at_least(least: int, name: str, value: Any) -> int:
-    """A whole number that is not too small."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return int(value)

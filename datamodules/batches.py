@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from unknot._lightning import batches_done, pl
+from unknot._numbers import whole
 from unknot._seeding import Stream, derive_seed
-from unknot.datamodules.arguments import at_least
+from unknot._signatures import ShowsArguments
 
 
 class Share(NamedTuple):
@@ -26,7 +27,7 @@ class Share(NamedTuple):
         return torch.Generator().manual_seed(derive_seed(self.seed, stream, self.rank, number))
 
 
-class BatchDataModule(pl.LightningDataModule, ABC):
+class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
     """A DataModule whose batch n is a function of (seed, rank, n) alone.
 
     So ranks differ, the number of workers changes nothing, and a resumed run continues with exactly the batch that the
@@ -40,10 +41,10 @@ class BatchDataModule(pl.LightningDataModule, ABC):
 
     def __init__(self, batch_size: int = 64, num_workers: int = 0, seed: int | None = None) -> None:
         super().__init__()
-        self.batch_size = at_least(1, "batch_size", batch_size)
-        self.num_workers = at_least(0, "num_workers", num_workers)
-        self.seed = seed
-        self._stream_seed = seed
+        self.batch_size = whole("batch_size", batch_size)
+        self.num_workers = whole("num_workers", num_workers, least=0)
+        self.seed = None if seed is None else whole("seed", seed, least=None)
+        self._stream_seed = self.seed
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -199,7 +200,7 @@ class FiniteDataModule(BatchDataModule):
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
         self.drop_last = drop_last
-        self.num_val_batches = None if num_val_batches is None else at_least(1, "num_val_batches", num_val_batches)
+        self.num_val_batches = None if num_val_batches is None else whole("num_val_batches", num_val_batches)
         self._order: tuple[tuple[int, int], Tensor] | None = None
 
     @abstractmethod

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unknot._files import cache_dir
-from unknot.datamodules.arguments import at_least, height_and_width, two_numbers
+from unknot._numbers import whole
+from unknot.datamodules.arguments import height_and_width, two_numbers
 from unknot.datamodules.decoding import load_image, naming
 from unknot.datamodules.grid import Records, fingerprint, with_progress
 from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch, objects_of
@@ -64,7 +65,7 @@ class CLEVR(SceneDataset):
         crop: tuple[int, int, int, int] | None = None,
     ) -> None:
         self.root, self.split = Path(root), split
-        self.max_objects = at_least(1, "max_objects", max_objects)
+        self.max_objects = whole("max_objects", max_objects)
         self.image_size = height_and_width(image_size)
         self.value_range = two_numbers(value_range)
         self.antialias, self.cached = antialias, cached

@@ -94,7 +94,7 @@ def as_frames(images: object, name: str) -> Tensor:
     try:
         tensor = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} is a {type(images).__name__}; {wanted}, or a folder.") from None
+        raise ValueError(f"{name} is of type {type(images).__name__}; {wanted}, or a folder.") from None
     shape = list(tensor.shape)
     if tensor.ndim == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3, 4):
         tensor = tensor.permute(0, 3, 1, 2).contiguous()

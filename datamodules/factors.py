@@ -164,3 +164,9 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
         """Images and factors of grid points ``[n]``."""
         factors = self.factor_space.factors(numbers)
         return self.observe(factors), factors
+
+
+def check_dataset(dataset: Any) -> None:
+    """Refuse what is no data set, such as the class of one."""
+    if not isinstance(dataset, GroundTruthDataset):
+        raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")

@@ -5,12 +5,13 @@ import operator
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from unknot._numbers import fraction
 from unknot.datamodules.arguments import height_and_width
 from unknot.datamodules.batches import FiniteDataModule
 from unknot.datamodules.decoding import (
@@ -47,16 +48,12 @@ class FramePairDataModule(FiniteDataModule):
         image_size: side, or (height, width), to resize to. By default 64 for files; arrays keep their size.
         grayscale: one channel instead of three.
         val_fraction: part of every video, at its end, that is held out.
-        batch_size: pairs per batch, on every rank; the last batch of an epoch may be smaller.
-        num_val_batches: at most so many batches for validation, test and prediction; ``None`` takes all pairs that
-            are held out.
-        num_workers: processes that prepare batches.
-        seed: of the order and of all that is drawn; ``None`` takes the one of ``seed_everything``.
-        drop_last: leave out a smaller last batch.
         crop: what of an image is resized, as for :class:`ImageDataModule`; by default all of it, stretched.
         background: what shows through transparent parts of files.
         transform: for every training pair ``[2, C, H, W]``, so that both images are changed alike.
         val_transform: for every held-out pair.
+        batches: arguments of :class:`FiniteDataModule`: ``batch_size``, ``num_val_batches``, ``num_workers``, ``seed``
+            and ``drop_last``.
 
     >>> video = torch.rand(100, 3, 64, 64)
     >>> data = FramePairDataModule(video, gap=2, batch_size=8, seed=0)
@@ -72,17 +69,13 @@ class FramePairDataModule(FiniteDataModule):
         image_size: int | tuple[int, int] | None = None,
         grayscale: bool = False,
         val_fraction: float = 0.1,
-        batch_size: int = 64,
-        num_val_batches: int | None = None,
-        num_workers: int = 0,
-        seed: int | None = None,
-        drop_last: bool = False,
         crop: Crop = "none",
         background: str = "white",
         transform: Transform | None = None,
         val_transform: Transform | None = None,
+        **batches: Any,
     ) -> None:
-        super().__init__(batch_size, num_val_batches, num_workers, seed, drop_last)
+        super().__init__(**batches)
         try:
             low, high = map(operator.index, gap if isinstance(gap, tuple | list) else (gap, gap))
             if not 1 <= low <= high:
@@ -91,8 +84,7 @@ class FramePairDataModule(FiniteDataModule):
             raise ValueError(
                 f"gap must be a positive whole number of frames or a range (low, high) of them, got {gap!r}."
             ) from None
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"val_fraction must lie between 0 and 1, got {val_fraction}.")
+        fraction(val_fraction=val_fraction)
         self.frames = frames
         self.gap = (low, high)
         self.image_size = None if image_size is None else height_and_width(image_size)

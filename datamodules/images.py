@@ -1,6 +1,6 @@
 """One's own images: a folder tree, a list of files, an array, a tensor or a data set of torch, and their labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from unknot._modes import evaluation_mode
+from unknot._modes import evaluation_mode, representation
+from unknot._numbers import fraction, whole
 from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.arguments import height_and_width
 from unknot.datamodules.batches import FiniteDataModule
@@ -49,12 +50,6 @@ class ImageDataModule(FiniteDataModule):
         val_fraction: part of the images that is held out, the same whatever the seed.
         unreadable: what to do about files that cannot be read: ``"error"``, or ``"skip"`` with a warning that names
             them.
-        batch_size: images per batch, on every rank; the last batch of an epoch may be smaller.
-        num_val_batches: at most so many batches for validation, test and prediction; ``None`` takes all images that
-            are held out.
-        num_workers: processes that prepare batches.
-        seed: of the order and of augmentations; ``None`` takes the one of ``seed_everything``.
-        drop_last: leave out a smaller last batch.
         background: what shows through transparent parts of files, a colour by name or as ``#rrggbb``.
         transform: for every training image ``[C, H, W]``, floats in [0, 1], anew each time: one of
             ``torchvision.transforms.v2``, or any function.
@@ -63,6 +58,8 @@ class ImageDataModule(FiniteDataModule):
         with_labels: batches are ``(images, labelled_images, labels)``, as semi-supervised models take them: as many
             labelled images of the same split, drawn i.i.d., and their labels in [0, 1), which are the classes divided
             by their number.
+        batches: arguments of :class:`FiniteDataModule`: ``batch_size``, ``num_val_batches``, ``num_workers``, ``seed``
+            and ``drop_last``.
 
     >>> data = ImageDataModule(torch.rand(100, 3, 64, 64), batch_size=16, seed=0)
     >>> next(iter(data.train_dataloader())).shape, data.image_shape
@@ -82,24 +79,17 @@ class ImageDataModule(FiniteDataModule):
         num_bins: int = 20,
         val_fraction: float = 0.1,
         unreadable: Literal["error", "skip"] = "error",
-        batch_size: int = 64,
-        num_val_batches: int | None = None,
-        num_workers: int = 0,
-        seed: int | None = None,
-        drop_last: bool = False,
         background: str = "white",
         transform: Transform | None = None,
         val_transform: Transform | None = None,
         with_factors: bool = False,
         with_labels: bool = False,
+        **batches: Any,
     ) -> None:
-        super().__init__(batch_size, num_val_batches, num_workers, seed, drop_last)
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"val_fraction must lie between 0 and 1, got {val_fraction}.")
+        super().__init__(**batches)
+        fraction(val_fraction=val_fraction)
         if unreadable not in ("error", "skip"):
             raise ValueError(f"unreadable must be 'error' or 'skip', got {unreadable!r}.")
-        if num_bins < 2:
-            raise ValueError(f"num_bins must be at least 2, got {num_bins}.")
         if (with_factors or with_labels) and labels is None:
             raise ValueError("Batches with factors or labels need `labels`, a table or an array of them.")
         if with_factors and with_labels:
@@ -110,7 +100,7 @@ class ImageDataModule(FiniteDataModule):
         self.grayscale = grayscale
         self.labels = labels
         self.factors = factors
-        self.num_bins = num_bins
+        self.num_bins = whole("num_bins", num_bins, least=2)
         self.val_fraction = val_fraction
         self.unreadable = unreadable
         self.background = check_background(background)
@@ -208,20 +198,12 @@ class ImageDataModule(FiniteDataModule):
         (torch.Size([50, 1]), torch.Size([50, 2]))
         """
         dataset = self.ground_truth(split)
-        represent: Callable[[Tensor], Any] = getattr(model, "represent", model)
-        if not isinstance(model, torch.nn.Module):
-            return self._represent(represent, dataset)
-        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        represent, codes, factors = representation(model), [], []
         with evaluation_mode(model):
-            return self._represent(lambda images: represent(images.to(device)), dataset)
-
-    @staticmethod
-    def _represent(represent: Callable[[Tensor], Any], dataset: LabelledImageDataset) -> tuple[Tensor, Tensor]:
-        codes, factors = [], []
-        for start in range(0, len(dataset), CHUNK):
-            images, rows = dataset[start : start + CHUNK]
-            codes.append(torch.as_tensor(represent(images)).cpu())
-            factors.append(rows)
+            for start in range(0, len(dataset), CHUNK):
+                images, rows = dataset[start : start + CHUNK]
+                codes.append(torch.as_tensor(represent(images)).cpu())
+                factors.append(rows)
         return torch.cat(codes), torch.cat(factors)
 
     def ground_truth(self, split: Split = "all") -> LabelledImageDataset:

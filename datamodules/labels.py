@@ -5,13 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from unknot._numbers import fraction, is_number, whole
 from unknot._seeding import Stream, derive_seed
-from unknot.datamodules.arguments import at_least
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.stream import FactorDataModule
 
@@ -50,7 +50,7 @@ class Binned(Labelling):
     num_bins: int = 5
 
     def __post_init__(self) -> None:
-        at_least(1, "num_bins", self.num_bins)
+        whole("num_bins", self.num_bins)
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
         """Bins of equal width."""
@@ -65,8 +65,8 @@ class Noisy(Labelling):
     noise: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 1:
-            raise ValueError(f"noise must lie between 0 and 1, got {self.noise}.")
+        if not (is_number(self.noise) and 0 <= self.noise <= 1):
+            raise ValueError(f"noise must lie between 0 and 1, got {self.noise!r}.")
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
         """Random ones are uniform, and may be right."""
@@ -81,7 +81,7 @@ class Partial(Labelling):
     num_observed: int = 2
 
     def __post_init__(self) -> None:
-        at_least(1, "num_observed", self.num_observed)
+        whole("num_observed", self.num_observed)
 
     def check(self, space: FactorSpace) -> None:
         """There must be as many factors."""
@@ -141,13 +141,8 @@ class LabelledDataModule(FactorDataModule):
             study has it: 5 bins, noise 0.1, 2 observed factors.
         train_fraction: part of the labelled set to train on.
         label_seed: of the labelled set and its corruption; the study uses five.
-        batch_size: unlabelled images, and labelled images, per batch and rank.
-        num_val_batches: batches for validation, test and prediction; the same images every time.
-        num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
-        image_size: side, or (height, width), to show the images at; by default as they are.
-        with_factors: add the factors of the unlabelled images, int64 ``[N, F]``, for metrics in a validation loop.
+        stream: arguments of :class:`FactorDataModule`; ``batch_size`` counts unlabelled images, and there are as many
+            labelled ones, and ``with_factors`` adds the factors of the unlabelled ones.
 
     >>> from unknot.datamodules import DSprites, LabelledDataModule, Partial
     >>> data = LabelledDataModule(DSprites(), num_labels=100, labelling=Partial(2), batch_size=8, seed=0)
@@ -163,32 +158,21 @@ class LabelledDataModule(FactorDataModule):
         labelling: Name | Labelling = "perfect",
         train_fraction: float = 0.9,
         label_seed: int = 0,
-        batch_size: int = 64,
-        num_val_batches: int = 16,
-        num_workers: int = 0,
-        seed: int | None = None,
-        steps_per_epoch: int = 1000,
-        image_size: int | tuple[int, int] | None = None,
-        with_factors: bool = False,
+        **stream: Any,
     ) -> None:
-        super().__init__(
-            dataset, batch_size, num_val_batches, num_workers, seed, steps_per_epoch, image_size, with_factors
-        )
+        super().__init__(dataset, **stream)
         if not isinstance(labelling, Labelling) and labelling not in get_args(Name):
             raise ValueError(
                 f"labelling must be one of {', '.join(get_args(Name))}, or an object such as Binned(5), "
                 f"got {labelling!r}."
             )
-        self.num_labels = at_least(2, "num_labels", num_labels)  # one to train on and one held out
-        if not isinstance(label_seed, int):
-            raise ValueError(f"label_seed must be a whole number, got {label_seed!r}.")
-        if not 0 < train_fraction < 1:
-            raise ValueError(f"train_fraction must lie between 0 and 1, got {train_fraction}.")
+        self.num_labels = whole("num_labels", num_labels, least=2)  # one to train on and one held out
+        fraction(train_fraction=train_fraction)
         self.labelling = labelling
         self._annotator = labelling if isinstance(labelling, Labelling) else NAMED[labelling]()
         self._annotator.check(dataset.factor_space)
         self.train_fraction = train_fraction
-        self.label_seed = label_seed
+        self.label_seed = whole("label_seed", label_seed, least=None)
 
     def setup(self, stage: str = "fit") -> None:
         """Draw the labelled set, which every worker process would otherwise do for itself."""

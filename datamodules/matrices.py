@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot._numbers import counts
+from unknot.datamodules.factors import GroundTruthDataset, check_dataset
 from unknot.datamodules.stream import StreamDataModule
 
 Rules = Literal[1, 2, 3, "mixed"]
@@ -63,8 +64,7 @@ def sample_matrices(
     True
     """
     check_sizes(sizes)
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}.")
+    counts(n=n)
     if rules not in (1, 2, 3, "mixed"):
         raise ValueError(f"rules must be 1, 2, 3 or 'mixed', got {rules!r}.")
     if alternatives not in ("easy", "hard", "debiased"):
@@ -239,9 +239,7 @@ class MatrixDataModule(StreamDataModule):
         codes: a table ``[len(dataset), D]``, one row for each grid point, shown instead of the panels.
         batch_size: matrices per batch.
         num_val_batches: batches of the fixed test set; 100 of 32 in the study.
-        num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
+        stream: arguments of :class:`StreamDataModule`: ``num_workers``, ``seed`` and ``steps_per_epoch``.
 
     >>> from unknot.datamodules import AbstractDSprites, Coarse, MatrixDataModule
     >>> data = MatrixDataModule(Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4)), seed=0)
@@ -259,13 +257,11 @@ class MatrixDataModule(StreamDataModule):
         codes: Tensor | None = None,
         batch_size: int = 32,
         num_val_batches: int = 100,
-        num_workers: int = 0,
-        seed: int | None = None,
-        steps_per_epoch: int = 1000,
+        **stream: Any,
     ) -> None:
-        super().__init__(batch_size, num_val_batches, num_workers, seed, steps_per_epoch)
-        space: FactorSpace = dataset.factor_space
-        check_sizes(space.sizes)
+        super().__init__(batch_size, num_val_batches, **stream)
+        check_dataset(dataset)
+        check_sizes(dataset.factor_space.sizes)
         if panels not in ("factors", "images"):
             raise ValueError(f"panels must be 'factors' or 'images', got {panels!r}.")
         if codes is not None:
@@ -276,13 +272,8 @@ class MatrixDataModule(StreamDataModule):
                 )
             if not torch.isfinite(codes).all():
                 raise ValueError("codes hold NaN or infinite values: the encoder that made them has diverged.")
-        self.dataset, self.rules, self.alternatives, self.panels, self.codes = (
-            dataset,
-            rules,
-            alternatives,
-            panels,
-            codes,
-        )
+        self.dataset, self.rules, self.alternatives = dataset, rules, alternatives
+        self.panels, self.codes = panels, codes
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -1,6 +1,6 @@
 """Pairs of images that differ in few factors, drawn from a ground-truth data set."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,13 +29,7 @@ class PairDataModule(FactorDataModule):
             says and the reference does.
         group_label: add ``changed`` ``[N]``, the index of one re-sampled factor, for GVAE and ML-VAE. With k > 1 it is
             one of them at random: the chapter's incomplete group knowledge.
-        batch_size: pairs per batch, on every rank.
-        num_val_batches: batches for validation, test and prediction; the same pairs every time.
-        num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
-        image_size: side, or (height, width), to show the images at; by default as they are.
-        with_factors: add the factors of both images, int64 ``[N, F]``, for metrics in a validation loop.
+        stream: arguments of :class:`FactorDataModule`; ``with_factors`` adds the factors of both images.
 
     >>> from unknot.datamodules import DSprites, PairDataModule
     >>> data = PairDataModule(DSprites(), k=1, group_label=True, batch_size=8, seed=0)
@@ -50,17 +44,9 @@ class PairDataModule(FactorDataModule):
         k: int | Literal["rnd"] = "rnd",
         exactly_k: bool = False,
         group_label: bool = False,
-        batch_size: int = 64,
-        num_val_batches: int = 16,
-        num_workers: int = 0,
-        seed: int | None = None,
-        steps_per_epoch: int = 1000,
-        image_size: int | tuple[int, int] | None = None,
-        with_factors: bool = False,
+        **stream: Any,
     ) -> None:
-        super().__init__(
-            dataset, batch_size, num_val_batches, num_workers, seed, steps_per_epoch, image_size, with_factors
-        )
+        super().__init__(dataset, **stream)
         most = dataset.factor_space.num_factors - 1
         if most < 1:
             raise ValueError(

@@ -78,8 +78,8 @@ class Items:
             return torch.from_numpy(np.ascontiguousarray(fit_image(picture, size, reading.crop)))
         if not isinstance(image, Tensor | np.ndarray):
             raise ValueError(
-                f"Item {number} of the data set is a {type(image).__name__}; expected an image, as a tensor, an array "
-                "or a Pillow image, or a tuple that begins with one."
+                f"Item {number} of the data set is of type {type(image).__name__}; expected an image, as a tensor, an "
+                "array or a Pillow image, or a tuple that begins with one."
             )
         whole = as_frames(torch.as_tensor(image)[None], f"Item {number} of the data set")
         return _fit(whole, reading)[0]

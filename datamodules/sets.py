@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unknot._numbers import whole
 from unknot._seeding import Stream
-from unknot.datamodules.arguments import at_least
 from unknot.datamodules.batches import FiniteDataModule, Share
 from unknot.datamodules.scenes import SceneDataset, SetBatch
 
@@ -55,9 +55,9 @@ class SetDataModule(FiniteDataModule):
             if not isinstance(given, SceneDataset):
                 raise ValueError(f"{name} must be a data set of scenes such as ClevrScenes(), got {given!r}.")
         held_out = dataset if val_dataset is None else val_dataset
-        at_least(1, "num_val_batches", num_val_batches)
+        whole("num_val_batches", num_val_batches)
         super().__init__(batch_size, num_val_batches if held_out.endless else None, num_workers, seed, drop_last)
-        self.steps_per_epoch = at_least(1, "steps_per_epoch", steps_per_epoch)
+        self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
         self.dataset, self.val_dataset = dataset, held_out
         self.num_held_out = 0
         if val_dataset is None and not dataset.endless:

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unknot._numbers import whole
 from unknot._seeding import Stream
-from unknot.datamodules.arguments import at_least
 from unknot.datamodules.batches import BatchDataModule, Share
-from unknot.datamodules.factors import GroundTruthDataset
+from unknot.datamodules.factors import GroundTruthDataset, check_dataset
 from unknot.datamodules.views import Resized
 
 
@@ -34,8 +34,8 @@ class StreamDataModule(BatchDataModule):
         steps_per_epoch: int = 1000,
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
-        self.steps_per_epoch = at_least(1, "steps_per_epoch", steps_per_epoch)
-        self.num_val_batches = at_least(1, "num_val_batches", num_val_batches)
+        self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
+        self.num_val_batches = whole("num_val_batches", num_val_batches)
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Any:
@@ -94,8 +94,7 @@ class FactorDataModule(StreamDataModule):
         with_factors: bool = False,
     ) -> None:
         super().__init__(batch_size, num_val_batches, num_workers, seed, steps_per_epoch)
-        if not isinstance(dataset, GroundTruthDataset):
-            raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
+        check_dataset(dataset)
         self.dataset = dataset if image_size is None else Resized(dataset, image_size)
         self.with_factors = with_factors
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from unknot._files import cache_dir
 from unknot.datamodules.arguments import height_and_width
-from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset, check_dataset
 from unknot.datamodules.grid import CHUNK, Bytes, Grid, made_once, open_grid, with_progress
 
 STEPS = 65535  # of a 16-bit value
@@ -22,8 +22,7 @@ class View(GroundTruthDataset):
     """Another data set's factors and images; a subclass changes one of the two."""
 
     def __init__(self, dataset: GroundTruthDataset) -> None:
-        if not isinstance(dataset, GroundTruthDataset):
-            raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
+        check_dataset(dataset)
         self.dataset = dataset
         self.licence = dataset.licence
         self.stochastic = dataset.stochastic

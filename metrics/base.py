@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
+from unknot._numbers import fraction, whole
 from unknot.metrics.functional.checks import Floats, Ints
 
 FLOATS = ("codes", "features", "predictions of sets", "targets")  # all else are classes
@@ -87,9 +88,8 @@ class SplitMetric(RowMetric):
 
     def __init__(self, test_fraction: float = 1 / 3, seed: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 < test_fraction < 1:
-            raise ValueError(f"test_fraction must lie between 0 and 1, got {test_fraction}.")
-        self.test_fraction, self.seed = test_fraction, seed
+        fraction(test_fraction=test_fraction)
+        self.test_fraction, self.seed = test_fraction, whole("seed", seed, least=0)
 
     def split(self) -> tuple[Floats, Ints, Floats, Ints]:
         """Rows to learn from and rows to test on, as the functions take them."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from unknot._lightning import pl
+from unknot._numbers import whole
 from unknot.datamodules import GroundTruthDataset
 from unknot.metrics.evaluation import evaluate
 
@@ -35,9 +36,7 @@ class ScoreCallback(pl.Callback):
         num_test: int = 1_000,
         seed: int = 0,
     ) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
-        self.dataset, self.every_n_steps = dataset, every_n_steps
+        self.dataset, self.every_n_steps = dataset, whole("every_n_steps", every_n_steps)
         self.metrics = metrics if isinstance(metrics, str) else list(metrics)
         self.num_train, self.num_test, self.seed = num_train, num_test, seed
         self._scored_at = 0

@@ -1,14 +1,13 @@
 """The scores that ``evaluate`` knows, each a function of what it draws."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm.auto import trange
 
-from unknot._modes import evaluation_mode
+from unknot._modes import device_of, fixed_noise
 from unknot.datamodules import PairDataModule
 from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
@@ -264,9 +263,9 @@ def _weak_reconstruction(draws: Draws) -> dict[str, float]:
     pairs = PairDataModule(draws.dataset, batch_size=BATCH, group_label=True)
     generator, total = draws.generator("pairs"), 0.0
     batches = -(-draws.num_test // BATCH)
-    with _noise_of(draws.model, generator):
+    with fixed_noise(draws.model, generator.initial_seed()):
         for _ in range(batches):
-            batch = [part.to(_device(draws.model)) for part in pairs.draw(generator)]
+            batch = [part.to(device_of(draws.model)) for part in pairs.draw(generator)]
             total += float(draws.model.losses(batch)["weak_reconstruction"])
     return {"weak_reconstruction": total / batches}
 
@@ -274,17 +273,6 @@ def _weak_reconstruction(draws: Draws) -> dict[str, float]:
 def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
     """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
     generator = draws.generator("noise")
-    with _noise_of(draws.model, generator):
+    with fixed_noise(draws.model, generator.initial_seed()):
         for images, _ in draws.images(count, generator):
-            yield images.to(_device(draws.model))
-
-
-@contextmanager
-def _noise_of(model: nn.Module, generator: torch.Generator) -> Iterator[None]:
-    with torch.random.fork_rng(), torch.inference_mode(), evaluation_mode(model):
-        torch.manual_seed(generator.initial_seed())
-        yield
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+            yield images.to(device_of(draws.model))

@@ -3,17 +3,16 @@
 import inspect
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
 from tqdm.auto import tqdm
 
-from unknot._modes import evaluation_mode
+from unknot._modes import evaluation_mode, representation
+from unknot._numbers import whole
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
 from unknot.datamodules.observed import LabelledImageDataset
@@ -47,14 +46,13 @@ class Draws:
         seed: int = 0,
         backend: Backend = "unknot",
     ) -> None:
-        if num_train < 1 or num_test < 1:
-            raise ValueError(f"num_train and num_test must be at least 1, got {num_train} and {num_test}.")
+        num_train, num_test = whole("num_train", num_train), whole("num_test", num_test)
         self.model, self.represent = model, _represent(model)
-        self.seed, self.backend = seed, backend
+        self.seed, self.backend = whole("seed", seed, least=None), backend
         self._own = own_images(dataset, num_train, num_test)
         if self._own:
             pools = zip((num_train, num_test), self._own, strict=True)
-            num_train, num_test = (min(n, len(pool)) for n, pool in pools)  # type: ignore[arg-type]
+            num_train, num_test = (min(n, len(pool)) for n, pool in pools)
         self.dataset = dataset.ground_truth() if isinstance(dataset, ImageDataModule) else dataset
         self.num_train, self.num_test = num_train, num_test
         self._remembered: tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]]] | None = None
@@ -93,7 +91,7 @@ class Draws:
         if self._own:
             pool = self._own[0 if purpose == "train" else 1]
             images, factors = zip(*self._pool_batches(pool, n, generator), strict=True)
-            with self._ready():
+            with torch.inference_mode(), evaluation_mode(self.model):
                 codes = torch.cat([self._represented(batch) for batch in images])
             return as_codes(codes), torch.cat(factors).numpy()
         drawn = self.dataset.factor_space.sample(n, generator)
@@ -108,11 +106,11 @@ class Draws:
             yield self.dataset.observe(chunk, generator), chunk
 
     @staticmethod
-    def _pool_batches(pool: Dataset[Any], n: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        numbers = torch.randperm(len(pool), generator=generator)[:n]  # type: ignore[arg-type]
-        for chunk in numbers.split(BATCH):
-            images, factors = zip(*(pool[int(number)] for number in chunk), strict=True)
-            yield torch.stack(images), torch.stack(factors)
+    def _pool_batches(
+        pool: LabelledImageDataset, n: int, generator: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in torch.randperm(len(pool), generator=generator)[:n].split(BATCH):
+            yield pool[chunk]
 
     def codes(self, factors: Tensor, generator: torch.Generator) -> Floats:
         """Represent one image of each row of factors ``[N, F]``."""
@@ -135,23 +133,14 @@ class Draws:
     def _encode(self, factors: Tensor, generator: torch.Generator) -> Tensor:
         batches = []
         with (
-            self._ready(),
+            torch.inference_mode(),
+            evaluation_mode(self.model),  # which walks all parts of a model: once for many batches
             tqdm(total=len(factors), desc="encoding", unit="image", disable=None, leave=False, delay=1) as bar,
         ):
             for chunk in factors.split(BATCH):
                 batches.append(self._represented(self.dataset.observe(chunk, generator)))
                 bar.update(len(chunk))
         return torch.cat(batches)
-
-    @contextmanager
-    def _ready(self) -> Iterator[None]:
-        """Evaluation mode, which walks all parts of a model, once for many batches."""
-        with torch.inference_mode():
-            if isinstance(self.model, torch.nn.Module):
-                with evaluation_mode(self.model):
-                    yield
-            else:
-                yield
 
     def _represented(self, images: Tensor) -> Tensor:
         found = self.represent(images)
@@ -171,29 +160,19 @@ class Draws:
 
 
 def _represent(model_or_function: Any) -> Callable[[Tensor], Any]:
-    represent = getattr(model_or_function, "represent", model_or_function)
-    if not callable(represent) or inspect.isclass(model_or_function):
+    if not callable(getattr(model_or_function, "represent", model_or_function)) or inspect.isclass(model_or_function):
         raise ValueError("evaluate needs a model with a `represent` method, or a function from images to codes.")
     capabilities = getattr(model_or_function, "capabilities", {"codes"})
     if capabilities and "codes" not in capabilities:
         raise ValueError(
-            f"A {type(model_or_function).__name__} gives {' and '.join(sorted(capabilities))}, not codes [N, D]: score "
-            "it with `unknot slots`, or unknot.metrics.set_scores and attention_score."
+            f"This {type(model_or_function).__name__} gives {' and '.join(sorted(capabilities))}, not codes [N, D]: "
+            "score it with `unknot slots`, or unknot.metrics.set_scores and attention_score."
         )
-    if not isinstance(model_or_function, torch.nn.Module):
-        return represent
-    device = next((parameter.device for parameter in model_or_function.parameters()), None)
-    return lambda images: represent(images if device is None else images.to(device))
+    return representation(model_or_function)
 
 
-def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[Dataset[Any], Dataset[Any]] | None:
+def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[LabelledImageDataset, LabelledImageDataset] | None:
     """One's own images to fit on and others to test on, or None where images are drawn from factors."""
     if isinstance(dataset, ImageDataModule):
         return dataset.ground_truth("train"), dataset.ground_truth("val")
-    if not isinstance(dataset, LabelledImageDataset):
-        return None
-    if len(dataset) < 2:
-        raise ValueError("One labelled image cannot both be learnt from and tested on; at least two are needed.")
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
-    test = min(max(1, round(len(order) * num_test / (num_train + num_test))), len(order) - 1)
-    return Subset(dataset, order[test:]), Subset(dataset, order[:test])
+    return dataset.split(num_test / (num_train + num_test)) if isinstance(dataset, LabelledImageDataset) else None

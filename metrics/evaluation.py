@@ -7,8 +7,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot._words import did_you_mean
-from unknot.datamodules import DATASETS, GroundTruthDataset, ImageDataModule
+from unknot._numbers import whole
+from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.observed import LabelledImageDataset
 from unknot.metrics import catalogue, reasoning  # noqa: F401  their import registers the scores
 from unknot.metrics.draws import Draws
@@ -44,7 +44,7 @@ def evaluate(
         seed: of the draws. The same seed gives the same scores, whichever metrics are asked for together.
         repeats: draw so many times, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over the draws
             and ``.std`` holds their standard deviation.
-        backend: ``"unknot"`` or ``"sklearn"``, of the boosted trees.
+        backend: ``"unknot"`` or ``"sklearn"``, of boosted trees and of downstream logistic regressions.
         pictures: a folder for pictures of the factor-code matrices of the first draw.
 
     Returns:
@@ -61,10 +61,9 @@ def evaluate(
     >>> round(scores["mig"], 2)
     0.25
     """
-    source = find_dataset(dataset)
+    source = _source(dataset)
     names = _names(metrics, model_or_function, isinstance(source, ImageDataModule | LabelledImageDataset))
-    if repeats < 1:
-        raise ValueError(f"repeats must be at least 1, got {repeats}.")
+    repeats, seed = whole("repeats", repeats), whole("seed", seed, least=None)
     drawn = []
     with tqdm(total=repeats * len(names), desc="evaluating", disable=None, leave=False) as bar:
         for repeat in range(repeats):
@@ -91,12 +90,10 @@ def evaluate(
     return Scores.of_draws(drawn, protocol)
 
 
-def find_dataset(dataset: Any) -> Any:
+def _source(dataset: Any) -> Any:
     """What ``evaluate`` draws from: a data set as it is, one of that name, or the one behind a DataModule."""
     if isinstance(dataset, str):
-        if dataset not in DATASETS:
-            raise ValueError(f"Unknown data set {dataset!r}. {did_you_mean(dataset, DATASETS)}")
-        return DATASETS[dataset]()
+        return find_dataset(dataset)
     if not isinstance(dataset, GroundTruthDataset | ImageDataModule):  # a view of a data set is one itself
         dataset = getattr(dataset, "dataset", dataset)  # of a FactorDataModule and those like it
     if not isinstance(dataset, GroundTruthDataset | ImageDataModule):

@@ -9,7 +9,18 @@ from unknot.metrics.base import RowMetric, SplitMetric
 
 
 class BetaVAEScore(SplitMetric):
-    """BetaVAE score; see :func:`unknot.metrics.functional.beta_vae_score`."""
+    """BetaVAE score; see :func:`unknot.metrics.functional.beta_vae_score`.
+
+    Args:
+        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+
+    >>> import torch
+    >>> metric = BetaVAEScore()
+    >>> labels = torch.arange(90) % 3
+    >>> metric.update(1.0 - torch.eye(3)[labels], labels)  # the code of the factor that two images share is equal
+    >>> metric.compute()
+    tensor(1.)
+    """
 
     def update(self, features: Tensor, labels: Tensor) -> None:
         """Add features ``[N, D]`` and the factor fixed in each, ``[N]``."""
@@ -28,6 +39,13 @@ class FactorVAEScore(SplitMetric):
         test_fraction: share of the votes to test on.
         seed: of the split.
         kwargs: of ``torchmetrics.Metric``.
+
+    >>> import torch
+    >>> metric = FactorVAEScore(latent_dim=3)
+    >>> labels = torch.arange(90) % 3
+    >>> metric.update(labels, labels)  # the code of the factor that is fixed varies least
+    >>> metric.compute()
+    tensor(1.)
     """
 
     def __init__(self, latent_dim: int, **kwargs: Any) -> None:

@@ -69,7 +69,18 @@ class DCI(SplitMetric):
 
 
 class SAP(SplitMetric):
-    """Separated Attribute Predictability; see :func:`unknot.metrics.functional.sap`."""
+    """Separated Attribute Predictability; see :func:`unknot.metrics.functional.sap`.
+
+    Args:
+        continuous_factors: squared correlations in place of an SVM's accuracies.
+        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+
+    >>> metric = SAP(continuous_factors=True)
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> bool(metric.compute() > 0.95)
+    True
+    """
 
     def __init__(self, continuous_factors: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -81,7 +92,18 @@ class SAP(SplitMetric):
 
 
 class Modularity(RowMetric):
-    """Modularity; see :func:`unknot.metrics.functional.modularity`."""
+    """Modularity; see :func:`unknot.metrics.functional.modularity`.
+
+    Args:
+        bins: intervals of each code.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = Modularity()
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.compute()
+    tensor(1.)
+    """
 
     def __init__(self, bins: int = 20, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -93,7 +115,17 @@ class Modularity(RowMetric):
 
 
 class Explicitness(SplitMetric):
-    """Explicitness; see :func:`unknot.metrics.functional.explicitness`."""
+    """Explicitness; see :func:`unknot.metrics.functional.explicitness`.
+
+    Args:
+        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+
+    >>> metric = Explicitness()
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.compute()
+    tensor(1.)
+    """
 
     def compute(self) -> Tensor:
         """The score of all rows seen so far."""
@@ -101,7 +133,19 @@ class Explicitness(SplitMetric):
 
 
 class IRS(RowMetric):
-    """Interventional Robustness Score; see :func:`unknot.metrics.functional.irs`."""
+    """Interventional Robustness Score; see :func:`unknot.metrics.functional.irs`.
+
+    Args:
+        bins: intervals of each factor; ``None`` keeps every class apart.
+        quantile: of the deviations of each group.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = IRS()
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.compute()
+    tensor(1.)
+    """
 
     def __init__(self, bins: int | None = 20, quantile: float = 0.99, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -117,10 +161,16 @@ class DownstreamAccuracy(SplitMetric):
 
     Args:
         classifier: ``"gbt"`` or ``"lr"``.
-        backend: of the trees.
+        backend: ``"unknot"`` or ``"sklearn"``, of the classifier.
         test_fraction: share of the rows to test on.
         seed: of the split.
         kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = DownstreamAccuracy("gbt")
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.compute()
+    tensor(1.)
     """
 
     def __init__(self, classifier: str = "gbt", backend: Backend = "unknot", **kwargs: Any) -> None:

@@ -35,15 +35,7 @@ class SetAveragePrecision(RowMetric):
         self.thresholds = tuple(thresholds)
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
-        """Add predictions ``[B, K, 19]`` and targets ``[B, M, 19]``; K and M must stay the same."""
-        if self.left and (predictions.shape[1:], targets.shape[1:]) != (
-            self.left[0].shape[1:],
-            self.right[0].shape[1:],
-        ):
-            raise ValueError(
-                f"Every update must have as many slots and rows of targets as the first, {self.left[0].shape[1]} and "
-                f"{self.right[0].shape[1]}, got {predictions.shape[1]} and {targets.shape[1]}: pad targets with zeros."
-            )
+        """Add predictions ``[B, K, 19]`` and targets ``[B, M, 19]``; K and M must stay the same: pad with zeros."""
         self._append(predictions, targets, ("predictions of sets", "[B, K, 19]"), ("targets", "[B, M, 19]"))
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """How well set predictors and slots do on held-out scenes: chapter "Learning About Multiple Objects"."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
-from unknot._modes import evaluation_mode
+from unknot._modes import fixed_noise
+from unknot._numbers import counts
 from unknot._seeding import derive_seed
 from unknot.datamodules import CLEVR, SetBatch
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
@@ -19,6 +18,7 @@ from unknot.metrics.sets import ap_names
 
 ARI_SIDE = 32  # at which the chapter compares attention with masks
 CHUNK = 64
+INITIAL_SLOTS = 0x510  # what the seed is for
 
 
 def held_out_scenes(
@@ -69,7 +69,7 @@ def predict_sets(
     model: Any, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None, seed: int = 0
 ) -> Tensor:
     """Predicted sets ``[B, K, 19]``, part by part, from initial slots that ``seed`` fixes."""
-    with _noise_of(model, seed):
+    with fixed_noise(model, derive_seed(seed, INITIAL_SLOTS)):
         parts = tqdm(images.split(CHUNK), desc="predicting", disable=None, leave=False)
         return torch.cat([model.predict_sets(part, num_slots, num_iterations).sets for part in parts])
 
@@ -122,7 +122,7 @@ def attention_score(model: Any, scenes: SetBatch, draws: int = 1, seed: int = 0)
     true = F.interpolate(scenes.masks[:, None].float(), (ARI_SIDE, ARI_SIDE), mode="nearest-exact")[:, 0].long()
     found = []
     for draw in range(draws):
-        with _noise_of(model, seed + draw):
+        with fixed_noise(model, derive_seed(seed + draw, INITIAL_SLOTS)):
             batches = tqdm(scenes.images.split(CHUNK), desc="attending", disable=None, leave=False)
             maps = [F.interpolate(_attention(model, part), (ARI_SIDE, ARI_SIDE), mode="bilinear") for part in batches]
         found.append({"ari": float(adjusted_rand_indices(torch.cat(maps), true).mean())})
@@ -135,16 +135,15 @@ def _attention(model: Any, images: Tensor) -> Tensor:
         return masks.float()
     attention: Tensor | None = model.predict_sets(images).attention
     if attention is None:
-        raise ValueError(f"A {type(model).__name__} has no attention.")
+        raise ValueError(f"This {type(model).__name__} has no attention.")
     return attention.float()
 
 
 def _check(model: Any, needs: str, draws: int) -> None:
     offered: frozenset[str] = getattr(model, "capabilities", frozenset())
     if not offered & ({"sets"} if needs == "sets" else {"sets", "slots"}):
-        raise ValueError(f"A {type(model).__name__} has no {needs} to score; models of codes are for `evaluate`.")
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}.")
+        raise ValueError(f"This {type(model).__name__} has no {needs} to score; models of codes are for `evaluate`.")
+    counts(draws=draws)
 
 
 def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, int]) -> Scores:
@@ -152,10 +151,3 @@ def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options
     scores = Scores.of_draws(found, protocol)
     scores.details = {name: {str(i): draw[name] for i, draw in enumerate(found)} for name in found[0]}
     return scores
-
-
-@contextmanager
-def _noise_of(model: Any, seed: int) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(), evaluation_mode(model):
-        torch.manual_seed(derive_seed(seed, 0x510))
-        yield

@@ -1,6 +1,5 @@
 """What every model of the zoo does the same: steps and their logs, optimisers, and what it says about itself."""
 
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from unknot._lightning import logging_due, pl
+from unknot._lightning import pl, values_due
+from unknot._numbers import positive
 from unknot.zoo.networks import check_images
 from unknot.zoo.noise import Noise
 from unknot.zoo.pretrained import Pretrained
@@ -41,8 +41,7 @@ class Model(Pretrained, pl.LightningModule):
 
     def __init__(self, lr: float) -> None:
         super().__init__()
-        if not is_number(lr) or not 0 < lr < math.inf:
-            raise ValueError(f"lr must be positive and finite, got {lr!r}.")
+        positive(lr=lr)
         self.lr = lr
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
@@ -89,9 +88,8 @@ class Model(Pretrained, pl.LightningModule):
     def _report(self, stage: str, terms: dict[str, Tensor], batch_idx: int, batch_size: int) -> None:
         if stage == "train" and (terms["loss"].is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
             stop_unless_finite(terms, self.global_step, self.lr)
-        # Logging takes a millisecond: do it in training only when a logger writes, or for a look at the progress bar.
         held_out = stage != "train"
-        if held_out or logging_due(self.trainer) or batch_idx % 10 == 0:
+        if held_out or batch_idx % 10 == 0 or values_due(self.trainer):  # logging takes a millisecond
             values = {f"{stage}/{name}": value.detach() for name, value in terms.items()}
             loss = values.pop(f"{stage}/loss")
             self.log(f"{stage}/loss", loss, prog_bar=True, sync_dist=held_out, batch_size=batch_size)
@@ -165,8 +163,3 @@ def first_of(batch: Any) -> Tensor:
             "starts with them. Give the loader a collate_fn that makes one."
         )
     return batch[0] if isinstance(batch, tuple | list) else batch
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number, Python's or NumPy's."""
-    return not isinstance(value, bool | str | bytes) and hasattr(value, "__float__") and not hasattr(value, "__len__")

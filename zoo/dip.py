@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unknot.zoo.vae import VAE, Posterior, check_weights
+from unknot._numbers import not_negative
+from unknot.zoo.vae import VAE, Posterior
 
 
 def covariance(x: Tensor) -> Tensor:
@@ -37,16 +38,12 @@ class DIPVAEI(VAE):
     ratio = 10.0
     """λ_d / λ_od in the study."""
 
-    def __init__(
-        self,
-        lambda_od: float = 5.0,
-        lambda_d: float | None = None,
-        **vae: Any,
-    ) -> None:
+    def __init__(self, lambda_od: float = 5.0, lambda_d: float | None = None, **vae: Any) -> None:
         super().__init__(**vae)
+        not_negative(lambda_od=lambda_od)
         self.lambda_od = lambda_od
         self.lambda_d = self.ratio * lambda_od if lambda_d is None else lambda_d
-        check_weights(lambda_od=self.lambda_od, lambda_d=self.lambda_d)
+        not_negative(lambda_d=self.lambda_d)
 
     def covariance(self, posterior: Posterior) -> Tensor:
         """Cov_{p(x)} [μ(x)]: ``[D, D]``."""

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._numbers import counts, not_negative, positive
 from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
 from unknot.zoo.set_prediction import PredictedSets, SetPredictor, check_targets
-from unknot.zoo.slots import positive
 
 
 class DSPNSetPredictor(SetPredictor):
@@ -56,12 +56,9 @@ class DSPNSetPredictor(SetPredictor):
         **predictor: Any,
     ) -> None:
         super().__init__(lr=lr, warmup_steps=warmup_steps, coordinate_scale=coordinate_scale, **predictor)
-        positive(num_iterations=num_iterations, hidden_dim=hidden_dim)
-        if not 0 < inner_lr < math.inf or not 0 <= representation_weight < math.inf:
-            raise ValueError(
-                f"inner_lr must be positive and representation_weight not negative, got {inner_lr} and "
-                f"{representation_weight}."
-            )
+        counts(num_iterations=num_iterations, hidden_dim=hidden_dim)
+        positive(inner_lr=inner_lr)
+        not_negative(representation_weight=representation_weight)
         self.num_iterations, self.inner_lr = num_iterations, inner_lr
         self.representation_weight = representation_weight
         self.encode_image = nn.Sequential(
@@ -91,7 +88,7 @@ class DSPNSetPredictor(SetPredictor):
         if num_slots not in (None, self.num_slots):
             raise ValueError(f"DSPN learns {self.num_slots} rows to start from; num_slots cannot become {num_slots}.")
         num_iterations = self.num_iterations if num_iterations is None else num_iterations
-        positive(num_iterations=num_iterations)
+        counts(num_iterations=num_iterations)
         return self._descend(self.represent(images), num_iterations)
 
     def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._numbers import is_number
+
 
 def at_least_float(x: Tensor) -> Tensor:
     """Half precision as float32, in which sums over many pixels are exact enough; others as they are."""
@@ -95,7 +97,7 @@ class Gaussian(Likelihood):
 
     def __init__(self, variance: float | str = 0.5, bounded: bool = True) -> None:
         super().__init__()
-        if variance != "learned" and not (isinstance(variance, int | float) and 0 < variance < math.inf):
+        if variance != "learned" and not (is_number(variance) and 0 < float(variance) < math.inf):
             raise ValueError(f"variance must be positive and finite, or 'learned', got {variance!r}.")
         self.variance = variance
         self.bounded = bool(bounded)

@@ -6,20 +6,21 @@ thesis are :class:`ConvEncoder` and :class:`ConvDecoder`.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot._modes import evaluation_mode
+from unknot._numbers import counts, whole
 from unknot._seeding import kept_generators
+from unknot.zoo.to_pixels import ToPixels
 
 HIDDEN = 256
 MAX_LAYERS = 64
-FEW_CHANNELS = 4
 
 
 class GaussianEncoder(nn.Module):
@@ -120,60 +121,6 @@ class ConvDecoder(nn.Sequential):
         return crop(super().forward(codes), self.padding)
 
 
-class ToPixels(nn.ConvTranspose2d):
-    """A transposed convolution to the few channels of an image, trained on a CPU as one product and a fold.
-
-    The library's own kernel there is made for many channels, and takes three times as long for one; its gradients are
-    fast, and stay.
-    """
-
-    def forward(self, maps: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
-        plain = not self.training or output_size is not None or self.bias is None or self.out_channels > FEW_CHANNELS
-        other = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or maps.dtype.itemsize < 4
-        if plain or other or not maps.is_cpu:
-            return super().forward(maps, output_size)
-        result: Tensor = ProductAndFold.apply(maps, self.weight, self.bias, self.stride, self.padding)
-        return result
-
-
-class ProductAndFold(torch.autograd.Function):
-    """``conv_transpose2d`` with another way forward: each pixel times the kernel, and the overlaps added up."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        maps: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, ...], padding: tuple[int, ...]
-    ) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
-        kernel = weight.shape[2:]
-        sides = tuple(
-            (side - 1) * step - 2 * pad + width
-            for side, step, pad, width in zip(maps.shape[2:], stride, padding, kernel, strict=True)
-        )
-        pixels = maps.flatten(2)  # of channels-last maps too a view
-        columns = weight.flatten(1).T @ pixels
-        return F.fold(columns, sides, kernel, stride=stride, padding=padding) + bias[:, None, None]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what gradients need."""
-        maps, weight, _, ctx.stride, ctx.padding = inputs
-        ctx.save_for_backward(maps, weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Those of the transposed convolution."""
-        maps, weight = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[:3])
-        channels, zero = [weight.shape[1]], [0, 0]
-        gradients = torch.ops.aten.convolution_backward(
-            gradient, maps, weight, channels, ctx.stride, ctx.padding, [1, 1], True, zero, 1, wanted
-        )
-        return *gradients, None, None
-
-
 class ResidualBlock(nn.Module):
     """x + conv(SiLU(norm(conv(SiLU(norm(x)))))), with a 1 × 1 convolution on the way round where the width changes.
 
@@ -200,9 +147,9 @@ class ResidualBlock(nn.Module):
 def stages(image_shape: tuple[int, int, int], width: int, blocks: int) -> tuple[list[int], tuple[int, int, int, int]]:
     """Widths of the stages of a residual network, each of half the sides, down to 4 to 7; and what to pad."""
     _, *sides = check_image_shape(image_shape)
-    for name, value in (("width", width), ("blocks", blocks)):
-        if not isinstance(value, int) or value < 1 or (name == "blocks" and value > MAX_LAYERS):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    counts(width=width, blocks=blocks)
+    if blocks > MAX_LAYERS:
+        raise ValueError(f"blocks must be at most {MAX_LAYERS}, got {blocks}.")
     halvings = int(math.log2(min(sides) / 4))
     return [width * min(2**stage, 8) for stage in range(halvings)], margins((sides[0], sides[1]), 2**halvings)
 
@@ -228,7 +175,7 @@ class ResidualEncoder(nn.Sequential):
         for before, after in pairwise([width, *widths]):
             layers.append(nn.Conv2d(before, after, kernel_size=4, stride=2, padding=1))
             layers += [ResidualBlock(after, after) for _ in range(blocks)]
-        sides = [(side + sum(pad)) >> len(widths) for side, pad in _sides(image_shape, self.padding)]
+        sides = [math.ceil(side / 2 ** len(widths)) for side in image_shape[1:]]
         layers += [nn.SiLU(), nn.Flatten(), nn.Linear(widths[-1] * math.prod(sides), features), nn.SiLU()]
         super().__init__(*layers)
 
@@ -252,7 +199,7 @@ class ResidualDecoder(nn.Sequential):
 
     def __init__(self, latent_dim: int, image_shape: tuple[int, int, int], width: int = 32, blocks: int = 1) -> None:
         widths, self.padding = stages(image_shape, width, blocks)
-        sides = [(side + sum(pad)) >> len(widths) for side, pad in _sides(image_shape, self.padding)]
+        sides = [math.ceil(side / 2 ** len(widths)) for side in image_shape[1:]]
         small = (widths[-1], *sides)
         layers: list[nn.Module] = [nn.Linear(latent_dim, math.prod(small)), nn.Unflatten(1, small)]
         for before, after in pairwise([*reversed(widths), width]):
@@ -368,24 +315,18 @@ def crop(images: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
     return F.pad(images, tuple(-margin for margin in padding)) if any(padding) else images
 
 
-def _sides(image_shape: tuple[int, int, int], padding: tuple[int, int, int, int]) -> list[tuple[int, tuple[int, int]]]:
-    left, right, above, below = padding
-    return [(image_shape[1], (above, below)), (image_shape[2], (left, right))]
-
-
 def check_widths(widths: Sequence[int]) -> list[int]:
     """Refuse widths of layers that are none."""
-    valid = isinstance(widths, list | tuple) and 1 <= len(widths) <= MAX_LAYERS
-    if not valid or not all(isinstance(width, int) and width >= 1 for width in widths):
-        raise ValueError(f"hidden must be 1 to {MAX_LAYERS} whole numbers of at least 1, got {widths!r}.")
-    return list(widths)
+    if not isinstance(widths, list | tuple) or not 1 <= len(widths) <= MAX_LAYERS:
+        raise ValueError(f"hidden must be 1 to {MAX_LAYERS} whole numbers, got {widths!r}.")
+    return [whole("Each of hidden", width) for width in widths]
 
 
 def check_image_shape(image_shape: Sequence[int], smallest: int = 16) -> tuple[int, int, int]:
     """Refuse what is no shape of images, and sides that four halvings would leave nothing of."""
     try:
-        channels, height, width = image_shape
-        fits = channels >= 1 and min(height, width) >= smallest and all(isinstance(size, int) for size in image_shape)
+        channels, height, width = map(operator.index, image_shape)
+        fits = channels >= 1 and min(height, width) >= smallest
     except (TypeError, ValueError):  # not three, or not numbers
         fits = False
     if not fits:
@@ -409,7 +350,9 @@ def check_images(
     ``values`` says whether to look at them; by default on the CPU only, as a look at those on a GPU waits for it.
     """
     if not isinstance(images, Tensor):
-        raise ValueError(f"Images are a {type(images).__name__}, expected a tensor [N, C, H, W]: use torch.as_tensor.")
+        raise ValueError(
+            f"Images are of type {type(images).__name__}, expected a tensor [N, C, H, W]: use torch.as_tensor."
+        )
     if images.ndim != 4 or tuple(images.shape[1:]) != image_shape:
         raise ValueError(
             f"Images have shape {list(images.shape)}, the model expects [N, {', '.join(map(str, image_shape))}]: "

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._numbers import counts
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, crop, glorot, margins, output_shape
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.slots import SlotAttention, positive
+from unknot.zoo.slots import SlotAttention
 from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
 
 
@@ -78,7 +79,7 @@ class SlotAutoEncoder(TokenModel):
         super().__init__(
             channels=channels, strides=strides, warmup_steps=warmup_steps, decay_steps=decay_steps, **tokens
         )
-        positive(num_slots=num_slots, num_iterations=num_iterations, slot_dim=slot_dim)
+        counts(num_slots=num_slots, num_iterations=num_iterations, slot_dim=slot_dim)
         self.num_slots, self.num_iterations = num_slots, num_iterations
         image_channels, height, width = self.image_shape
         self.slot_attention = SlotAttention(num_slots, self.encoder.channels, slot_dim, num_iterations)

@@ -11,6 +11,7 @@ from torchvision.utils import make_grid
 from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._modes import evaluation_mode
+from unknot._numbers import whole
 from unknot._seeding import kept_generators, seed_device
 from unknot.zoo.base import Model
 from unknot.zoo.vae import VAE
@@ -78,10 +79,8 @@ class Pictures(pl.Callback):
     """
 
     def __init__(self, every_n_steps: int = 5000, num_images: int = 10) -> None:
-        if every_n_steps < 1 or num_images < 1:
-            raise ValueError(f"every_n_steps and num_images must be positive, got {every_n_steps}, {num_images}.")
-        self.every_n_steps = every_n_steps
-        self.num_images = num_images
+        self.every_n_steps = whole("every_n_steps", every_n_steps)
+        self.num_images = whole("num_images", num_images)
         self._batch: Any = None
         self._drawn = -1
 

@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import inspect
 import json
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from unknot import __version__
 from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._seeding import kept_generators
+from unknot._signatures import ShowsArguments, signature_of
 from unknot._words import with_article
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MAX_CONFIG = 1 << 20
 MAX_LIST = 64
 
 
-class Pretrained:
+class Pretrained(ShowsArguments):
     """``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` for a LightningModule that calls
     ``save_hyperparameters``."""
 
@@ -54,10 +54,6 @@ class Pretrained:
 
     annealed: dict[str, dict[str, float]]
     """Arguments that changed during training, see :class:`~unknot.zoo.Anneal`; their last value is in ``hparams``."""
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        cls.__signature__ = signature_of(cls)  # type: ignore[attr-defined]  # what `help` shows
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,21 +193,6 @@ def arguments_of(cls: type[Any]) -> list[str]:
     ['beta', 'image_shape', 'latent_dim', 'lr', 'likelihood']
     """
     return list(signature_of(cls).parameters)
-
-
-def signature_of(cls: type[Any]) -> inspect.Signature:
-    """The arguments of a class, those that it hands on to its bases as ``**keywords`` included."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in cls.__mro__:
-        if "__init__" in vars(base):
-            parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
-            own = [parameter for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
-            # What comes from further bases can be given by name alone.
-            more = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own] if found else own
-            found |= {parameter.name: parameter for parameter in more if parameter.name not in found}
-            if len(own) == len(parameters):
-                break
-    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
 
 
 def read_config(source: "Source") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot._files import replacing
+from unknot._numbers import counts, is_number
 from unknot.zoo.base import Model
 from unknot.zoo.networks import channels_last, check_image_shape, check_images, output_shape
 from unknot.zoo.registry import Network, make_network
@@ -122,10 +123,11 @@ class WReN(Model):
             raise ValueError(
                 f"embedding {embedding!r} needs the sizes of all factors, each at least 2, got {tuple(sizes)}."
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}.")
-        if not edge_sizes or not graph_sizes or min(*edge_sizes, *graph_sizes, code_dim) < 1:
-            raise ValueError("edge_sizes and graph_sizes need at least one width each, and code_dim must be positive.")
+        if not (is_number(dropout) and 0 <= dropout < 1):
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout!r}.")
+        if not edge_sizes or not graph_sizes or min(*edge_sizes, *graph_sizes) < 1:
+            raise ValueError("edge_sizes and graph_sizes need at least one width each.")
+        counts(code_dim=code_dim)
         self.embedding, self.image_shape = embedding, check_image_shape(image_shape)
         self.sizes, self.frozen, self.dropout = tuple(int(size) for size in sizes), freeze, dropout
         self.encoder: nn.Module | None = None
@@ -242,7 +244,9 @@ class WReN(Model):
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """Cross-entropy over the answers, and the accuracy."""
-        context, answers, position = batch
+        if not isinstance(batch, tuple | list) or len(batch) < 3:
+            raise ValueError("A WReN needs batches (context, answers, position): use MatrixDataModule.")
+        context, answers, position = batch[:3]
         logits = self(context, answers)
         if position.numel() and not 0 <= int(position.min()) <= int(position.max()) < logits.shape[1]:
             raise ValueError(f"Positions reach to {int(position.max())}, but there are {logits.shape[1]} answers.")
@@ -260,15 +264,27 @@ class WReN(Model):
             raise ValueError("Panels hold NaN or infinite values.")
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Write a matrix with its answers, the right one and the one that it picks; of panels that are images."""
-        if self.embedding != "images":
-            return []
+        """Write a matrix with its answers, the right one and the one that it picks; factors and codes as bars."""
         context, answers, position = batch
         with torch.no_grad():
             picked = int(self(context[:1], answers[:1]).argmax())
+        shown, asked = (self._as_images(panels[0]) for panels in (context, answers))
         path = Path(folder) / f"matrix{suffix}.png"
-        draw_matrix(context[0], answers[0], int(position[0]), picked, path)
+        draw_matrix(shown, asked, int(position[0]), picked, path)
         return [path]
+
+    def _as_images(self, panels: Tensor) -> Tensor:
+        """Images as they are; factors and codes ``[N, D]`` as bars, each code at its place in a standard normal."""
+        if self.embedding == "images":
+            return panels
+        if self.embedding == "codes":
+            heights = torch.special.ndtr(panels)
+        else:
+            heights = (panels + 1) / torch.tensor(self.sizes, device=panels.device)
+        levels = torch.linspace(1, 0.05, 20, device=panels.device)[:, None]
+        bars = (heights[:, None] >= levels - 1e-6).float()
+        gap = torch.tensor([0.0, 1.0, 1.0, 0.0], device=panels.device)
+        return torch.kron(bars, gap)[:, None]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The answers that it picks ``[B]``."""

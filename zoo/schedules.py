@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from unknot._lightning import pl
-from unknot.zoo.base import is_number
+from unknot._numbers import is_number, whole
 
 
 class Anneal(pl.Callback):
@@ -26,11 +26,10 @@ class Anneal(pl.Callback):
     """
 
     def __init__(self, attribute: str, start: float, end: float, steps: int) -> None:
-        if not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}.")
         if not all(is_number(value) and math.isfinite(value) for value in (start, end)):
             raise ValueError(f"start and end must be finite numbers, got {start!r} and {end!r}.")
-        self.attribute, self.start, self.end, self.steps = attribute, float(start), float(end), steps
+        self.attribute, self.start, self.end = attribute, float(start), float(end)
+        self.steps = whole("steps", steps)
 
     @property
     def state_key(self) -> str:
@@ -83,10 +82,8 @@ class WarmupCosine(torch.optim.lr_scheduler.LambdaLR):
     def __init__(
         self, optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int, last_epoch: int = -1
     ) -> None:
-        if not 0 <= warmup_steps < total_steps:
-            raise ValueError(
-                f"warmup_steps must not be negative and less than total_steps, got {warmup_steps} and {total_steps}."
-            )
+        if whole("warmup_steps", warmup_steps, least=0) >= whole("total_steps", total_steps):
+            raise ValueError(f"warmup_steps must be less than total_steps, got {warmup_steps} and {total_steps}.")
         self.warmup_steps, self.total_steps = warmup_steps, total_steps
         super().__init__(optimizer, self.factor, last_epoch)
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from unknot._numbers import not_negative
 from unknot.zoo.dip import DIPVAEI
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
-from unknot.zoo.vae import VAE, BetaVAE, check_weights
+from unknot.zoo.vae import VAE, BetaVAE
 
 
 def supervised_loss(mean: Tensor, labels: Tensor, kind: str = "xent", reduction: str = "mean") -> Tensor:
@@ -106,7 +107,7 @@ class SemiSupervised(_Labelled):
         self, gamma_sup: float = 1.0, supervised: str = "xent", supervised_reduction: str = "mean", **model: Any
     ) -> None:
         super().__init__(supervised, supervised_reduction, **model)
-        check_weights(gamma_sup=gamma_sup)
+        not_negative(gamma_sup=gamma_sup)
         self.gamma_sup = gamma_sup
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
@@ -129,15 +130,33 @@ class S2BetaVAE(SemiSupervised, BetaVAE):
 
 
 class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
-    """β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`."""
+    """β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`.
+
+    >>> model = S2BetaTCVAE(gamma_sup=10.0, image_shape=(1, 32, 32))
+    >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
+    >>> "supervised" in terms
+    True
+    """
 
 
 class S2FactorVAE(SemiSupervised, FactorVAE):
-    """FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`."""
+    """FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`.
+
+    >>> model = S2FactorVAE(gamma_sup=10.0, image_shape=(1, 32, 32))
+    >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
+    >>> "supervised" in terms
+    True
+    """
 
 
 class S2DIPVAEI(SemiSupervised, DIPVAEI):
-    """DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`."""
+    """DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`.
+
+    >>> model = S2DIPVAEI(gamma_sup=10.0, image_shape=(1, 32, 32))
+    >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
+    >>> "supervised" in terms
+    True
+    """
 
 
 class SupervisedVAE(_Labelled):
@@ -150,6 +169,11 @@ class SupervisedVAE(_Labelled):
         supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
         supervised_reduction: ``"mean"`` or ``"sum"``.
         vae: arguments of :class:`~unknot.zoo.VAE`.
+
+    >>> model = SupervisedVAE(image_shape=(1, 32, 32))
+    >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
+    >>> bool(terms["loss"] == terms["reconstruction"] + terms["supervised"])
+    True
     """
 
     def __init__(self, supervised: str = "xent", supervised_reduction: str = "mean", **vae: Any) -> None:

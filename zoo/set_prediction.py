@@ -10,7 +10,6 @@ They differ in how they come to K vectors: ``SlotSetPredictor`` by Slot Attentio
 with ordered outputs, ``DSPNSetPredictor`` (``dspn.py``) by gradient descent on a set.
 """
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._numbers import counts, positive
 from unknot._objects import COORDINATES, OBJECT_SIZE
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
-from unknot.zoo.slots import SlotAttention, positive
+from unknot.zoo.slots import SlotAttention
 from unknot.zoo.tokens import TokenModel
 
 
@@ -108,9 +108,8 @@ class SetPredictor(TokenModel):
         **tokens: Any,
     ) -> None:
         super().__init__(**tokens)
-        positive(num_slots=num_slots)
-        if not 0 < coordinate_scale < math.inf:
-            raise ValueError(f"coordinate_scale must be positive and finite, got {coordinate_scale}.")
+        counts(num_slots=num_slots)
+        positive(coordinate_scale=coordinate_scale)
         self.num_slots = num_slots
         self.loss_at_every_iteration = loss_at_every_iteration
         self.coordinate_scale = coordinate_scale
@@ -192,7 +191,7 @@ class SlotSetPredictor(SetPredictor):
 
     def __init__(self, num_iterations: int = 3, slot_dim: int = 64, **predictor: Any) -> None:
         super().__init__(**predictor)
-        positive(num_iterations=num_iterations, slot_dim=slot_dim)
+        counts(num_iterations=num_iterations, slot_dim=slot_dim)
         self.num_iterations = num_iterations
         self.slot_attention = SlotAttention(self.num_slots, self.encoder.channels, slot_dim, num_iterations)
         self.head = object_head(slot_dim)
@@ -242,7 +241,7 @@ class SlotMLPSetPredictor(SetPredictor):
 
     def __init__(self, slot_dim: int = 64, pooled: int = 8, hidden_dim: int = 512, **predictor: Any) -> None:
         super().__init__(**predictor)
-        positive(slot_dim=slot_dim, pooled=pooled, hidden_dim=hidden_dim)
+        counts(slot_dim=slot_dim, pooled=pooled, hidden_dim=hidden_dim)
         self.slot_dim, self.pooled = slot_dim, pooled
         self.mlp = nn.Sequential(
             nn.Linear(self.encoder.channels * pooled**2, hidden_dim),

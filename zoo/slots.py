@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unknot._numbers import counts
 from unknot.zoo.networks import glorot
 
 EPSILON = 1e-8  # added to attention, so that a slot that attends to nothing has a mean too
@@ -71,7 +72,7 @@ class SlotAttention(nn.Module):
     ) -> None:
         super().__init__()
         slot_dim = input_dim if slot_dim is None else slot_dim
-        positive(
+        counts(
             num_slots=num_slots,
             input_dim=input_dim,
             slot_dim=slot_dim,
@@ -154,9 +155,9 @@ class SlotAttention(nn.Module):
                 f"inputs must have shape [B, N, {self.input_dim}] with N >= 1, got {list(inputs.shape)}: flatten maps "
                 "of features to [B, H * W, C], or build the module with their input_dim."
             )
-        positive(num_iterations=num_iterations)
+        counts(num_iterations=num_iterations)
         if num_slots is not None:
-            positive(num_slots=num_slots)
+            counts(num_slots=num_slots)
         if slots is not None:
             k = slots.shape[1] if slots.ndim == 3 and num_slots is None else num_slots
             if tuple(slots.shape) != (len(inputs), k, self.slot_dim) or not k:
@@ -164,10 +165,3 @@ class SlotAttention(nn.Module):
                     f"Given slots must have shape [{len(inputs)}, {'K' if num_slots is None else num_slots}, "
                     f"{self.slot_dim}], got {list(slots.shape)}."
                 )
-
-
-def positive(**numbers: int) -> None:
-    """Refuse what is not a whole number of at least one."""
-    for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unknot._numbers import counts, whole
 from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, glorot, output_shape
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.slots import NORM_EPSILON, positive
+from unknot.zoo.slots import NORM_EPSILON
 
 
 class PositionEmbedding(nn.Module):
@@ -156,10 +157,10 @@ class TokenModel(Model):
         padding: str = "symmetric",
     ) -> None:
         super().__init__(lr)
-        positive(channels=channels)
-        check_schedule(warmup_steps, decay_steps)
+        counts(channels=channels)
         self.image_shape = check_image_shape(image_shape)
-        self.warmup_steps, self.decay_steps = warmup_steps, decay_steps
+        self.warmup_steps = whole("warmup_steps", warmup_steps, least=0)
+        self.decay_steps = whole("decay_steps", decay_steps)
         network: nn.Module | None = None
         recipe: Any = None
         if encoder is not None:
@@ -190,18 +191,11 @@ class WarmUpThenDecay(torch.optim.lr_scheduler.LambdaLR):
         super().__init__(optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps))
 
 
-def check_schedule(warmup_steps: int, decay_steps: int) -> None:
-    """Refuse a schedule that is none."""
-    positive(decay_steps=decay_steps)
-    if not isinstance(warmup_steps, int) or warmup_steps < 0:
-        raise ValueError(f"warmup_steps must be a whole number that is not negative, got {warmup_steps!r}.")
-
-
 def check_strides(strides: Sequence[int], image_shape: tuple[int, int, int]) -> tuple[int, ...]:
     """Strides as a tuple, of which each is positive and all together leave a map of at least one token."""
-    strides = tuple(strides)
-    if not strides or any(not isinstance(stride, int) or stride < 1 for stride in strides):
-        raise ValueError(f"strides must be positive whole numbers, one for each convolution, got {strides!r}.")
+    strides = tuple(whole("Each of strides", stride) for stride in strides)
+    if not strides:
+        raise ValueError("strides must be whole numbers, one for each convolution, got none.")
     if math.prod(strides) > min(image_shape[1:]):
         raise ValueError(f"strides {strides} are too much for images of {image_shape[1]} x {image_shape[2]}.")
     return strides

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from unknot._numbers import not_negative, positive, whole
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import Discriminator
-from unknot.zoo.vae import VAE, Posterior, check_weights
+from unknot.zoo.vae import VAE, Posterior
 
 
 def permute_dims(z: Tensor) -> Tensor:
@@ -51,16 +52,10 @@ class FactorVAE(VAE):
     family = "total-correlation"
     training_only = ("discriminator",)
 
-    def __init__(
-        self,
-        gamma: float = 30.0,
-        discriminator_lr: float = 1e-4,
-        **vae: Any,
-    ) -> None:
+    def __init__(self, gamma: float = 30.0, discriminator_lr: float = 1e-4, **vae: Any) -> None:
         super().__init__(**vae)
-        check_weights(gamma=gamma)
-        if not 0 < discriminator_lr < math.inf:
-            raise ValueError(f"discriminator_lr must be positive and finite, got {discriminator_lr}.")
+        not_negative(gamma=gamma)
+        positive(discriminator_lr=discriminator_lr)
         self.gamma = gamma
         self.discriminator_lr = discriminator_lr
         self.discriminator = Discriminator(self.latent_dim)
@@ -181,18 +176,11 @@ class BetaTCVAE(VAE):
 
     family = "total-correlation"
 
-    def __init__(
-        self,
-        beta: float = 6.0,
-        dataset_size: int | None = None,
-        **vae: Any,
-    ) -> None:
+    def __init__(self, beta: float = 6.0, dataset_size: int | None = None, **vae: Any) -> None:
         super().__init__(**vae)
-        check_weights(beta=beta)
-        if dataset_size is not None and (not isinstance(dataset_size, int) or dataset_size < 1):
-            raise ValueError(f"dataset_size must be a number of images or None, got {dataset_size!r}.")
+        not_negative(beta=beta)
         self.beta = beta
-        self.dataset_size = dataset_size
+        self.dataset_size = None if dataset_size is None else whole("dataset_size", dataset_size)
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """KL(q(z|x) || p(z)) + (β - 1) TC."""

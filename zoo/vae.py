@@ -7,15 +7,14 @@ Chapter "Learning Disentangled Representations". Every variant maximises
 and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z)).
 """
 
-import math
-import operator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from unknot.zoo.base import Model, first_of, is_number
+from unknot._numbers import not_negative, positive, whole
+from unknot.zoo.base import Model, first_of
 from unknot.zoo.likelihoods import Likelihood, at_least_float
 from unknot.zoo.networks import GaussianEncoder, channels_last, check_image_shape, check_images, output_shape
 from unknot.zoo.registry import Network, make_network
@@ -76,9 +75,9 @@ class VAE(Model):
         reconstruction: Network = None,
     ) -> None:
         super().__init__(lr)
-        check_weights(reconstruction_weight=reconstruction_weight)
+        not_negative(reconstruction_weight=reconstruction_weight)
         self.image_shape = check_image_shape(image_shape, smallest=1)
-        self.latent_dim = whole_number("latent_dim", latent_dim)
+        self.latent_dim = whole("latent_dim", latent_dim)
         self.reconstruction_weight = reconstruction_weight
         recipes: dict[str, Any] = {}
         if likelihood == "bernoulli" and reconstruction is not None:
@@ -221,13 +220,9 @@ class BetaVAE(VAE):
     torch.Size([2, 10])
     """
 
-    def __init__(
-        self,
-        beta: float = 4.0,
-        **vae: Any,
-    ) -> None:
+    def __init__(self, beta: float = 4.0, **vae: Any) -> None:
         super().__init__(**vae)
-        check_weights(beta=beta)
+        not_negative(beta=beta)
         self.beta = beta
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -257,16 +252,11 @@ class AnnealedVAE(VAE):
     capacity: Tensor
 
     def __init__(
-        self,
-        c_max: float = 25.0,
-        gamma: float = 1000.0,
-        iteration_threshold: int = 100_000,
-        **vae: Any,
+        self, c_max: float = 25.0, gamma: float = 1000.0, iteration_threshold: int = 100_000, **vae: Any
     ) -> None:
         super().__init__(**vae)
-        check_weights(c_max=c_max, gamma=gamma)
-        if iteration_threshold < 1:
-            raise ValueError(f"iteration_threshold must be at least 1, got {iteration_threshold}.")
+        not_negative(c_max=c_max, gamma=gamma)
+        positive(iteration_threshold=iteration_threshold)
         self.c_max = c_max
         self.gamma = gamma
         self.iteration_threshold = iteration_threshold
@@ -281,21 +271,3 @@ class AnnealedVAE(VAE):
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """γ |KL(q(z|x) || p(z)) - C|."""
         return self.gamma * (kl - self.capacity).abs(), {"capacity": self.capacity.clone()}
-
-
-def check_weights(**weights: float) -> None:
-    """Refuse weights of a regularizer that are negative or not finite."""
-    for name, value in weights.items():
-        if not is_number(value) or not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be finite and not negative, got {value!r}.")
-
-
-def whole_number(name: str, value: Any) -> int:
-    """A number of at least one as Python's ``int``; NumPy's are taken too."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-    return number

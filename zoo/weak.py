@@ -153,14 +153,14 @@ class MLVAE(GVAE):
         beta: weight of the KL.
         average: ``"product"``, the thesis' Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, or ``"harmonic"``, the reference's, twice that variance.
         vae: arguments of :class:`~unknot.zoo.VAE`.
+
+    >>> model = MLVAE(image_shape=(1, 32, 32))
+    >>> x1, x2, changed = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.tensor([3, 0])
+    >>> sorted(model.losses((x1, x2, changed)))
+    ['elbo', 'kl', 'loss', 'reconstruction', 'weak_reconstruction']
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        average: str = "product",
-        **vae: Any,
-    ) -> None:
+    def __init__(self, beta: float = 1.0, average: str = "product", **vae: Any) -> None:
         super().__init__(beta, **vae)
         if average not in ("product", "harmonic"):
             raise ValueError(f"average must be 'product' or 'harmonic', got {average!r}.")
@@ -191,7 +191,12 @@ class AdaGVAE(_Adaptive, GVAE):
 
 
 class AdaMLVAE(_Adaptive, MLVAE):
-    """Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`."""
+    """Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`.
+
+    >>> model = AdaMLVAE(image_shape=(1, 32, 32))
+    >>> sorted(model.losses((torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32))))
+    ['elbo', 'kl', 'loss', 'reconstruction', 'weak_reconstruction']
+    """
 
 
 def _pair(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from unknot._numbers import counts
 from unknot.metrics.functional.checks import Floats, Ints
 
 
@@ -11,8 +12,7 @@ def discretize(codes: Floats, bins: int = 20) -> Ints:
     >>> discretize(np.array([[0.0], [0.49], [0.5], [1.0]]), bins=2).ravel().tolist()
     [0, 0, 1, 1]
     """
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}.")
+    counts(bins=bins)
     return np.stack([_bin(column, bins) for column in codes.T], axis=1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unknot.metrics.functional.checks import Floats, Ints, as_codes, as_labels
-from unknot.metrics.functional.classifiers import QuietRegression
+from unknot.metrics.functional.logistic import scikit_regression
 
 
 def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, labels_test: Any) -> float:
@@ -33,7 +33,7 @@ def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, l
         raise ValueError(f"features must be as wide in training and test, got {train.shape[1]} and {test.shape[1]}.")
     if (known == known[0]).all():
         return float(np.mean(asked == known[0]))
-    return float(np.mean(QuietRegression().fit(train, known).predict(test) == asked))
+    return float(np.mean(scikit_regression(train, known).predict(test) == asked))
 
 
 def factor_vae_score(
@@ -66,7 +66,15 @@ def factor_vae_score(
 
 
 def difference_features(first: Floats, second: Floats) -> Floats:
-    """Mean |z₁ - z₂| of each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``."""
+    """Mean |z₁ - z₂| of each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``.
+
+    Args:
+        first: codes of the first images of each pair, ``[B, N, D]``.
+        second: of the second ones, which agree with them in one factor.
+
+    >>> difference_features(np.zeros((1, 2, 2)), np.array([[[0.0, 1.0], [0.0, -3.0]]])).tolist()
+    [[0.0, 2.0]]
+    """
     return np.abs(first - second).mean(1)
 
 
@@ -75,6 +83,14 @@ def least_varying(codes: Floats, global_std: Floats, threshold: float = 0.05) ->
 
     Codes whose global standard deviation is below ``threshold`` are dead and not considered. The reference's function
     has a default of 0, its study uses 0.05.
+
+    Args:
+        codes: of batches of images that agree in one factor, ``[B, N, D]``.
+        global_std: standard deviation of each code over all images, ``[D]``.
+        threshold: of dead codes.
+
+    >>> least_varying(np.array([[[0.0, 1.0], [2.0, 1.1]]]), np.array([1.0, 1.0])).tolist()
+    [1]
     """
     live = global_std >= threshold
     relative = codes.var(1, ddof=1) / np.where(live, global_std, 1) ** 2

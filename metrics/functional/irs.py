@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from unknot._numbers import is_number
 from unknot.metrics.functional.checks import as_codes, as_factors, varying
 from unknot.metrics.functional.information import discretize
 
@@ -32,8 +33,8 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
     """
     codes = as_codes(codes)
     factors = as_factors(factors, len(codes))
-    if not 0 <= quantile <= 1:
-        raise ValueError(f"quantile must lie in [0, 1], got {quantile}.")
+    if not (is_number(quantile) and 0 <= quantile <= 1):
+        raise ValueError(f"quantile must lie in [0, 1], got {quantile!r}.")
     codes = codes[:, codes.min(0) < codes.max(0)]
     factors = factors[:, varying(factors)]
     if not codes.size or not factors.size:

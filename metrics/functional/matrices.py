@@ -55,6 +55,18 @@ def predictability_matrix(
     The SVM is scikit-learn's ``LinearSVC(C=0.01, class_weight="balanced")``, as in the reference. With
     ``continuous_factors`` an entry is the squared correlation on the training samples instead, 0 where a code or a
     factor is constant. Entries of factors that do not vary in the training samples are 0.
+
+    Args:
+        codes_train: representation ``[N, D]``.
+        factors_train: integer classes ``[N, F]``.
+        codes_test: further codes ``[M, D]``.
+        factors_test: their factors ``[M, F]``.
+        continuous_factors: whether factors are numbers and not classes.
+
+    >>> factors = np.arange(12).reshape(-1, 1) % 2
+    >>> codes = np.hstack([2 * factors - 1.0, 0.0 * factors])
+    >>> predictability_matrix(codes, factors, codes, factors).values.tolist()
+    [[1.0], [0.5]]
     """
     codes_train, factors_train, codes_test, factors_test = as_split(
         codes_train, factors_train, codes_test, factors_test

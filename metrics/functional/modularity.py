@@ -7,7 +7,7 @@ from scipy.stats import rankdata
 
 from unknot.metrics.functional.aggregation import modularity_of
 from unknot.metrics.functional.checks import Floats, Ints, as_split, varying
-from unknot.metrics.functional.classifiers import QuietRegression
+from unknot.metrics.functional.logistic import scikit_regression
 from unknot.metrics.functional.matrices import information_matrix
 
 
@@ -57,7 +57,7 @@ def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_
     train, test = (codes_train - mean) / scale, (codes_test - mean) / scale
     areas = []
     for f in np.flatnonzero(varying(factors_train)):
-        model = QuietRegression().fit(train, factors_train[:, f])
+        model = scikit_regression(train, factors_train[:, f])
         areas.append(_mean_area(model.predict_proba(test), factors_test[:, f], model.classes_))
     return float(np.mean(areas)) if areas else 0.5
 

@@ -59,7 +59,7 @@ def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     run = tmp_path / "runs" / name / "version_0"
     for file in ("config.yaml", "checkpoints/last.ckpt", "model/config.json", "model/model.safetensors"):
         assert (run / file).is_file(), file
-    pictures = {"slot_mlp_scenes": 1, "wren_factors": 0}.get(name, 2)  # factors are no picture
+    pictures = {"slot_mlp_scenes": 1, "wren_factors": 1}.get(name, 2)  # no attention, nothing to traverse
     assert len(list((run / "pictures").glob("*.png"))) == pictures
     assert list(run.glob("events.out.tfevents.*"))
 

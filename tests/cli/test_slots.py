@@ -106,7 +106,7 @@ def test_a_folder_of_clevr_and_its_layouts(saved: Path, capsys: pytest.CaptureFi
     ("words", "message"),
     [
         (["ap", "vae"], "vae is a BetaVAE, but `unknot slots ap` needs a SetPredictor"),
-        (["attention", "mlp"], "mlp: a SlotMLPSetPredictor has no attention"),
+        (["attention", "mlp"], "mlp: this SlotMLPSetPredictor has no attention"),
         (["objects", "mlp", "--images", "2"], "always 10 slots"),
         (["ap", "mlp", "--images", "0"], "--images and --draws must be positive"),
         (["ap", "mlp", "--data", "nowhere"], "nowhere"),

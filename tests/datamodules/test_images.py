@@ -257,7 +257,7 @@ def test_a_listed_file_that_is_not_there_is_named(photos: Path) -> None:
         (torch.ones(5, 3, 7, 7), {"crop": (8, 3)}, "7 x 7 are too small to crop 8 x 3"),
         ("photos", {"val_fraction": 0}, "val_fraction must lie between 0 and 1"),
         ("photos", {"unreadable": "ignore"}, "unreadable must be 'error' or 'skip'"),
-        ("photos", {"num_bins": 1}, "num_bins must be at least 2"),
+        ("photos", {"num_bins": 1}, "num_bins must be a whole number of at least 2"),
     ],
     ids=lambda value: f"tensor{list(value.shape)}" if isinstance(value, torch.Tensor) else str(value),
 )

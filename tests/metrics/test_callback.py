@@ -130,5 +130,5 @@ def test_a_single_name_and_no_logger(tmp_path):
 
 @pytest.mark.parametrize("steps", [0, -3])
 def test_every_no_steps_is_refused(steps):
-    with pytest.raises(ValueError, match=f"every_n_steps must be at least 1, got {steps}"):
+    with pytest.raises(ValueError, match=f"every_n_steps must be a whole number of at least 1, got {steps}"):
         scorer(every_n_steps=steps)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule
-from unknot.metrics import METRICS, MIG, catalogue, register
+from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule, SetBatch
+from unknot.metrics import METRICS, MIG, catalogue, register, set_scores
 from unknot.metrics import evaluate as evaluate_all
 from unknot.metrics.functional import dci, downstream_accuracy, mig
 from unknot.zoo import AdaGVAE, BetaVAE, SlotSetPredictor
@@ -142,6 +142,12 @@ def test_set_predictors_are_told_where_to_go():
         evaluate(SlotSetPredictor(image_shape=(3, 32, 32)), Levels(), metrics="all")
 
 
+def test_models_of_codes_are_told_where_to_go():
+    scenes = SetBatch(torch.rand(2, 1, 16, 16), torch.zeros(2, 3, 19), None)
+    with pytest.raises(ValueError, match=r"This AdaGVAE has no sets to score; .* `evaluate`"):
+        set_scores(AdaGVAE(image_shape=(1, 16, 16)), scenes)
+
+
 def test_repeats_give_mean_and_deviation():
     alone = [evaluate(flat, Levels(), num_train=100, seed=seed)["mig"] for seed in (7, 8, 9)]
     summary = evaluate(flat, Levels(), num_train=100, seed=7, repeats=3)
@@ -149,7 +155,7 @@ def test_repeats_give_mean_and_deviation():
     assert summary.std == {"mig": pytest.approx(np.std(alone, ddof=1))}
     assert summary.protocol.items() >= {"seed": 7, "repeats": 3, "num_train": 100, "dataset": "levels"}.items()
     assert evaluate(flat, Levels(), num_train=100, seed=7, repeats=1) == {"mig": alone[0]}
-    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="repeats must be a whole number of at least 1, got 0"):
         evaluate(flat, Levels(), repeats=0)
 
 
@@ -370,7 +376,7 @@ def test_unknown_metrics_are_told_the_known():
 
 @pytest.mark.parametrize("sizes", [{"num_train": 0}, {"num_test": 0}, {"num_train": -1}])
 def test_empty_draws_are_refused(sizes):
-    with pytest.raises(ValueError, match="num_train and num_test must be at least 1"):
+    with pytest.raises(ValueError, match=r"num_t.* must be a whole number of at least 1"):
         evaluate(flat, Levels(), **sizes)
 
 

@@ -234,9 +234,9 @@ NAN[2, 1], INF[0, 0] = np.nan, -np.inf
         (CODES, FACTORS.astype(float), 20, r"factors must be integer classes, got float64; bin continuous"),
         (CODES, torch.from_numpy(FACTORS).float(), 20, r"factors must be integer classes, got float32"),
         (CODES, FACTORS[:5], 20, r"as many rows, got 6 and 5"),
-        (CODES, FACTORS, 0, r"bins must be at least 1, got 0"),
-        (CODES, FACTORS, -3, r"bins must be at least 1, got -3"),
-        (CODES, np.zeros_like(FACTORS), 0, r"bins must be at least 1, got 0"),
+        (CODES, FACTORS, 0, r"bins must be a whole number of at least 1, got 0"),
+        (CODES, FACTORS, -3, r"bins must be a whole number of at least 1, got -3"),
+        (CODES, np.zeros_like(FACTORS), 0, r"bins must be a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_inputs_are_told_what_was_expected(codes, factors, bins, message):

@@ -236,7 +236,9 @@ def test_ties_do_not_depend_on_the_order_of_images():
 def test_updates_of_different_widths_are_refused():
     metric = SetAveragePrecision()
     metric.update(torch.zeros(2, 5, 19), torch.zeros(2, 3, 19))
-    with pytest.raises(ValueError, match="as many slots and rows of targets as the first, 5 and 3, got 6 and 3"):
+    with pytest.raises(
+        ValueError, match=r"predictions of sets must be as wide as in the first update, \[5, 19\], got \[6, 19\]"
+    ):
         metric.update(torch.zeros(2, 6, 19), torch.zeros(2, 3, 19))
 
 

@@ -193,6 +193,34 @@ def test_a_checkpoint_with_two_optimisers_goes_on_as_one(tmp_path):
     assert all(torch.equal(value, ends[1][key]) for key, value in ends[0].items())
 
 
+# What is logged of training
+
+
+class Losses(BetaVAE):
+    """Remembers the loss of every step."""
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.seen = [*getattr(self, "seen", []), loss.item()]
+        return loss
+
+
+@pytest.mark.parametrize("settings", [{"max_epochs": 1}, {"max_steps": 5}])
+def test_after_training_the_logged_loss_is_that_of_the_last_step(settings):
+    model = Losses(image_shape=SHAPE, latent_dim=4)
+    run = trainer(**settings)
+    run.fit(model, data("BetaVAE", 28))
+    assert run.callback_metrics["train/loss"].item() == pytest.approx(model.seen[-1], rel=1e-6)
+
+
+def test_who_watches_the_training_loss_sees_every_step(tmp_path):
+    model = Losses(image_shape=SHAPE, latent_dim=4)
+    best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="train/loss", every_n_train_steps=1)
+    run = pl.Trainer(accelerator="cpu", max_steps=6, logger=False, enable_progress_bar=False, callbacks=[best])
+    run.fit(model, data("BetaVAE", 28))
+    assert best.best_model_score.item() == pytest.approx(min(model.seen), rel=1e-6)
+
+
 # Precision, and other callbacks
 
 

@@ -166,8 +166,8 @@ def test_no_capacity_and_weight_one_is_the_plain_vae():
         ({"c_max": math.inf}, "c_max must be finite and not negative, got inf"),
         ({"gamma": -0.5}, r"gamma must be finite and not negative, got -0\.5"),
         ({"gamma": math.nan}, "gamma must be finite and not negative, got nan"),
-        ({"iteration_threshold": 0}, "iteration_threshold must be at least 1, got 0"),
-        ({"iteration_threshold": -5}, "iteration_threshold must be at least 1, got -5"),
+        ({"iteration_threshold": 0}, "iteration_threshold must be positive and finite, got 0"),
+        ({"iteration_threshold": -5}, "iteration_threshold must be positive and finite, got -5"),
     ],
 )
 def test_constructor_refuses(arguments, message):

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, ToPixels, check_image_shape
+from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, check_image_shape
+from unknot.zoo.to_pixels import ToPixels
 
 
 def encoder(shape, latent_dim):

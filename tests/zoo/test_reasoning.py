@@ -213,4 +213,20 @@ def test_picture_of_a_matrix(tmp_path) -> None:
     (path,) = model.draw(batch, tmp_path, "-1")
     assert path.name == "matrix-1.png"
     assert path.stat().st_size > 5000
-    assert WReN("values", sizes=SIZES).draw(batch, tmp_path) == []
+
+
+@pytest.mark.parametrize("embedding", ["values", "onehot", "codes"])
+def test_factors_and_codes_are_drawn_as_bars(embedding, tmp_path) -> None:
+    model = WReN(embedding, sizes=SIZES, code_dim=6)
+    factors = sample_matrices(SIZES, 1, torch.Generator().manual_seed(0))
+    if embedding == "codes":
+        bars = model._as_images(torch.tensor([[-9.0, 0.0, 9.0]]))
+        heights = [0, 10, 20]
+    else:
+        bars = model._as_images(torch.tensor([[0, 5, 2, 0, 1, 3]]))
+        heights = [4, 20, 20, 6, 10, 20]  # the least value of five is a fifth of twenty
+    assert bars[0, 0, :, 1::4].sum(0).tolist() == heights
+    seen = (factors.context, factors.answers) if embedding != "codes" else panels(1, 6)
+    (path,) = model.draw((*seen, factors.position), tmp_path)
+    assert path.name == "matrix.png"
+    assert path.stat().st_size > 1000

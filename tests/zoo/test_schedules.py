@@ -90,5 +90,5 @@ def test_optimiser_and_schedule_are_the_users(cls, tmp_path):
 @pytest.mark.parametrize(("warmup", "total"), [(-1, 5), (5, 5), (6, 5)])
 def test_schedules_that_are_none(warmup, total):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    with pytest.raises(ValueError, match="less than total_steps"):
+    with pytest.raises(ValueError, match="warmup_steps must be"):
         WarmupCosine(optimizer, warmup, total)

@@ -348,7 +348,7 @@ def test_bad_labels_stop_training_at_once(tmp_path):
         (S2BetaVAE, {"beta": -1.0}, r"beta must be finite and not negative, got -1\.0"),
         (S2FactorVAE, {"gamma": -1.0}, r"gamma must be finite and not negative, got -1\.0"),
         (S2DIPVAEI, {"lambda_od": -1.0}, r"lambda_od must be finite and not negative, got -1\.0"),
-        (S2BetaTCVAE, {"dataset_size": 0}, "dataset_size must be a number of images or None, got 0"),
+        (S2BetaTCVAE, {"dataset_size": 0}, "dataset_size must be a whole number of at least 1, got 0"),
         (S2BetaVAE, {"supervised": "mse"}, "supervised loss must be 'xent' or 'l2', got 'mse'"),
         (SupervisedVAE, {"supervised": "XENT"}, "supervised loss must be 'xent' or 'l2', got 'XENT'"),
         (
@@ -362,7 +362,7 @@ def test_bad_labels_stop_training_at_once(tmp_path):
             "must be 'mean' or 'sum', got ''",
         ),
         (S2BetaVAE, {"likelihood": "l2"}, "likelihood: no network is registered as 'l2'"),
-        (S2BetaVAE, {"latent_dim": 0}, "latent_dim must be an integer of at least 1, got 0"),
+        (S2BetaVAE, {"latent_dim": 0}, "latent_dim must be a whole number of at least 1, got 0"),
     ],
 )
 def test_constructor_refuses(cls, arguments, message):

@@ -471,8 +471,8 @@ def test_without_weight_it_is_the_plain_vae(make):
     [
         (BetaTCVAE, {"beta": -1.0}, r"beta must be finite and not negative, got -1\.0"),
         (BetaTCVAE, {"beta": math.nan}, "beta must be finite and not negative, got nan"),
-        (BetaTCVAE, {"dataset_size": 0}, "dataset_size must be a number of images or None, got 0"),
-        (BetaTCVAE, {"dataset_size": -7}, "dataset_size must be a number of images or None, got -7"),
+        (BetaTCVAE, {"dataset_size": 0}, "dataset_size must be a whole number of at least 1, got 0"),
+        (BetaTCVAE, {"dataset_size": -7}, "dataset_size must be a whole number of at least 1, got -7"),
         (FactorVAE, {"gamma": -1.0}, r"gamma must be finite and not negative, got -1\.0"),
         (FactorVAE, {"gamma": math.inf}, "gamma must be finite and not negative, got inf"),
         (FactorVAE, {"discriminator_lr": 0.0}, r"discriminator_lr must be positive and finite, got 0\.0"),
