@@ -85,7 +85,9 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
     return f"---\n{top}---\n\n{body}"
 
 
-def model_index(name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any]) -> list[Any]:
+def model_index(
+    name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any], task: str = "disentanglement"
+) -> list[Any]:
     """Numeric scores, and their spread as ``score_std``, in the form that the Hub reads.
 
     >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
@@ -97,7 +99,7 @@ def model_index(name: str, dataset: str, scores: Mapping[str, float], protocol: 
         entry = {"type": metric, "name": label(metric), "value": value}
         metrics.append(entry | ({"args": known.protocol} if known.protocol else {}))
     result = {
-        "task": {"type": "disentanglement", "name": "Disentanglement"},
+        "task": {"type": task, "name": task.replace("-", " ").capitalize()},
         "dataset": {"type": dataset, "name": dataset},
         "metrics": metrics,
     }
@@ -153,15 +155,16 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def label(metric: str) -> str:
     """A metric's name for people.
 
-    >>> label("factor_vae"), label("mig@quick"), label("dci_completeness")
-    ('FactorVAE', 'MIG @quick', 'DCI completeness')
+    >>> label("factor_vae"), label("mig@quick"), label("elbo_reconstruction")
+    ('FactorVAE', 'MIG @quick', 'ELBO reconstruction')
     """
     metric, at, how = metric.partition("@")
     return f"{_label(metric)} @{how}" if at else _label(metric)
 
 
 def _label(metric: str) -> str:
-    names = {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE", "mig": "MIG", "dci": "DCI", "sap": "SAP", "irs": "IRS"}
+    names = {name: name.upper() for name in ("mig", "dci", "sap", "irs", "elbo")}
+    names |= {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE"}
     for short, long in names.items():
         if metric == short or metric.startswith(f"{short}_"):
             return (long + metric[len(short) :]).replace("_", " ")

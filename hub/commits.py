@@ -13,8 +13,10 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from unknot.hub.disk import Incoming
+from unknot.hub.naming import check_file_name
+from unknot.hub.records import Files
 from unknot.hub.serving import field, parse
-from unknot.hub.storage import Files, Store, check_file_name
+from unknot.hub.storage import Store
 
 SHORT = 1 << 20
 """Bytes of a line that are read as a whole."""

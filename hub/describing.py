@@ -75,7 +75,7 @@ def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content
     if facts.license:
         metadata["license"] = facts.license
     if facts.scores:
-        metadata["model-index"] = model_index(repo, dataset or "unknown", facts.scores, {})
+        metadata["model-index"] = model_index(repo, dataset or "unknown", facts.scores, {}, _task(type(model)))
     block = {
         "schema": 1,
         "version": version("unknot"),
@@ -159,6 +159,15 @@ def _what_it_took(facts: Facts) -> str:
     return f"{', '.join(told)}." if told else ""
 
 
+USES = {
+    "codes": "codes = model.represent(images)  # images: float [N, {shape}] in [0, 1]",
+    "sets": "sets = model.predict_sets(images).sets  # images: float [N, {shape}] in [0, 1]",
+    "slots": "parts = model.decompose(images)  # images: float [N, {shape}] in [0, 1]",
+    "reasoning": "answer = model(context, answers).argmax(1)  # panels [B, 8, ...] and [B, 6, ...]",
+}
+"""The line that uses a model, by what can be asked of it."""
+
+
 def snippet(model: Any, repo: str) -> str:
     """How to load it; the class of somebody's own must be registered by importing its module."""
     cls = type(model)
@@ -168,10 +177,18 @@ def snippet(model: Any, repo: str) -> str:
         module = cls.__module__ if cls.__module__ != "__main__" else f"the_module_of_{cls.__name__.lower()}"
         lines = ["from unknot.hub import load", f"import {module}  # which registers {cls.__name__}", ""]
         lines.append(f'model = load("{repo}")')
-    if hasattr(model, "represent"):
+    can_do = getattr(model, "capabilities", ())
+    used = next((line for can, line in USES.items() if can in can_do), None)
+    if used or hasattr(model, "represent"):
         shape = ", ".join(map(str, model.image_shape))
-        lines.append(f"codes = model.represent(images)  # images: float [N, {shape}] in [0, 1]")
+        lines.append((used or USES["codes"]).format(shape=shape))
     return "\n".join(lines)
+
+
+def _task(cls: type[Any]) -> str:
+    """Models of codes are scored by how these are disentangled, others by what their family is for."""
+    can_do: frozenset[str] = getattr(cls, "capabilities", frozenset())
+    return family_of(cls) if "codes" not in can_do and can_do & USES.keys() else "disentanglement"
 
 
 def _arguments(files: Mapping[str, Content]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class Index:
         """What the gallery shows."""
         about, row = self.about(entry.row.model), entry.row
         first = next(iter(entry.pictures().items()), None)
-        drawable = about.get("kind") == "latents" and entry.folder is not None
+        drawable = about.get("kind") is not None and entry.folder is not None
         other = self.thumbnail(entry, drawable) if served else None
         told = {name: value for name, value in row.to_dict().items() if name != "pictures"}
         return told | {

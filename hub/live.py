@@ -4,6 +4,8 @@ import base64
 import io
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,10 @@ VALUES = 1 << 22
 """Numbers of images that are drawn in one go; with what lies between them, some hundred megabytes."""
 MAX_ITERATIONS, MAX_SLOTS = 20, 32
 MATRICES = {"information": ("mutual information", 5000), "importance": ("importance to boosted trees, as in DCI", 2000)}
+
+
+_reading = threading.Semaphore(2)
+"""Images of others that are read at a time: one of ``MAX_PIXELS`` takes half a gigabyte."""
 
 
 class Player:
@@ -207,12 +213,28 @@ class ScenePlayer(Player):
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"{name} must be from 1 to {most}.")
         told: dict[str, Any] = {"input": data_uri(png(images[0])), "seed": seed}
-        # Slots begin at random: the same for the same seed, and nobody else's generator is touched.
-        with self.lock, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with self._begun(seed):
             if hasattr(self.model, "decompose"):
                 return told | self._slots(images, iterations, slots)
             return told | self._sets(images, iterations, slots)
+
+    @contextmanager
+    def _begun(self, seed: int) -> Iterator[None]:
+        """Slots begin at random: the same for the same seed, and nobody else's generator is touched."""
+        with self.lock, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+
+    @torch.inference_mode()
+    def picture(self) -> bytes:
+        """A scene, and the slots that it is taken apart into, for a card without a picture."""
+        images = self._scene(0)
+        shown = images
+        if hasattr(self.model, "decompose"):
+            with self._begun(0):
+                whole, parts, masks = self.model.decompose(images, None, None)
+            shown = torch.cat([images, whole, parts[0] * masks[0][:, None]])
+        return png(tiled(shown, min(4, len(shown))))
 
     @torch.inference_mode()
     def _slots(self, images: Tensor, iterations: int | None, slots: int | None) -> dict[str, Any]:
@@ -250,6 +272,27 @@ class MatrixPlayer(Player):
     @torch.inference_mode()
     def look(self, origin: str, seed: int, iterations: int | None = None, slots: int | None = None) -> dict[str, Any]:
         """A random matrix, its answers, and how likely the model finds each."""
+        images, panels, right = self._matrix(seed)
+        asked = (images if self.model.embedding == "images" else panels)[None]
+        with self.lock:
+            likely = self.model(asked[:, :8], asked[:, 8:])[0].softmax(0)
+        shown = [data_uri(png(image)) for image in images]
+        return {
+            "context": shown[:8],
+            "answers": [
+                {"image": image, "share": float(share)} for image, share in zip(shown[8:], likely, strict=True)
+            ],
+            "right": right,
+            "picked": int(likely.argmax()),
+        }
+
+    def picture(self) -> bytes:
+        """A matrix whose ninth panel is to be found, for a card without a picture."""
+        images = self._matrix(0)[0]
+        return png(tiled(torch.cat([images[:8], torch.full_like(images[:1], 0.5)]), 3))
+
+    def _matrix(self, seed: int) -> tuple[Tensor, Tensor, int]:
+        """Eight panels, six answers, as images ``[14, C, H, W]`` and as factors ``[14, F]``; which answer is right."""
         self._images(1, 0)  # says what is missing
         assert self.dataset is not None
         if self.model.embedding == "codes":
@@ -262,19 +305,7 @@ class MatrixPlayer(Player):
             )
         drawn = sample_matrices(sizes, 1, generator)
         panels = torch.cat([drawn.context, drawn.answers], dim=1)[0]
-        images = self.dataset.observe(panels, generator)
-        asked = (images if self.model.embedding == "images" else panels)[None]
-        with self.lock:
-            likely = self.model(asked[:, :8], asked[:, 8:])[0].softmax(0)
-        shown = [data_uri(png(image)) for image in images]
-        return {
-            "context": shown[:8],
-            "answers": [
-                {"image": image, "share": float(share)} for image, share in zip(shown[8:], likely, strict=True)
-            ],
-            "right": int(drawn.position[0]),
-            "picked": int(likely.argmax()),
-        }
+        return self.dataset.observe(panels, generator), panels, int(drawn.position[0])
 
 
 def player_of(model: Any) -> Player:
@@ -327,21 +358,22 @@ def read_image(content: bytes, image_shape: tuple[int, int, int]) -> Tensor:
         raise ValueError(f"This model's images have {channels} channels; an upload has 1 or 3.")
     if len(content) > MAX_UPLOAD:
         raise ValueError(f"The image is larger than {MAX_UPLOAD >> 20} MB; send a smaller one.")
-    whole: Image.Image | None = None
-    try:
-        with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
-            if image.width * image.height <= MAX_PIXELS:
-                whole = ImageOps.exif_transpose(image).convert("RGBA")
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        pass
-    except Exception as error:  # Pillow raises many kinds
-        raise ValueError("This is not a whole PNG or JPEG image.") from error
-    if whole is None:
-        raise ValueError(f"The image has more than {MAX_PIXELS // 1_000_000} million pixels; send a smaller one.")
-    ground = Image.new("RGBA", whole.size, "black")
-    fitted = ImageOps.fit(
-        Image.alpha_composite(ground, whole).convert("L" if channels == 1 else "RGB"), (width, height)
-    )
+    with _reading:
+        whole: Image.Image | None = None
+        try:
+            with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
+                if image.width * image.height <= MAX_PIXELS:
+                    whole = ImageOps.exif_transpose(image).convert("RGBA")
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            pass
+        except Exception as error:  # Pillow raises many kinds
+            raise ValueError("This is not a whole PNG or JPEG image.") from error
+        if whole is None:
+            raise ValueError(f"The image has more than {MAX_PIXELS // 1_000_000} million pixels; send a smaller one.")
+        ground = Image.new("RGBA", whole.size, "black")
+        fitted = ImageOps.fit(
+            Image.alpha_composite(ground, whole).convert("L" if channels == 1 else "RGB"), (width, height)
+        )
     pixels = torch.from_numpy(np.array(fitted, dtype=np.float32) / 255)
     return pixels.reshape(height, width, channels).permute(2, 0, 1)[None].contiguous()
 
@@ -353,6 +385,17 @@ def png(image: Tensor) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels.contiguous().numpy()).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def tiled(images: Tensor, columns: int) -> Tensor:
+    """Images ``[N, C, H, W]`` row by row in one, with a thin line between them.
+
+    >>> tiled(torch.zeros(9, 3, 4, 4), 3).shape
+    torch.Size([3, 14, 14])
+    """
+    missing = -len(images) % columns
+    whole = torch.nn.functional.pad(images, (0, 1, 0, 1, 0, 0, 0, missing), value=0.5)
+    return whole.unflatten(0, (-1, columns)).permute(2, 0, 3, 1, 4).flatten(3).flatten(1, 2)[:, :-1, :-1]
 
 
 def data_uri(content: bytes) -> str:

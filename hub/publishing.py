@@ -21,8 +21,8 @@ from unknot.hub.cards import Card, read_card
 from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.hub.errors import AccessError, MissingError
 from unknot.hub.kinds import data_of
+from unknot.hub.naming import check_repo_id
 from unknot.hub.sources import CARD, CONFIG, WEIGHTS
-from unknot.hub.storage import check_repo_id
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 

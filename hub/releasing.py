@@ -12,10 +12,10 @@ from unknot.hub import client
 from unknot.hub.cards import write_card
 from unknot.hub.errors import AccessError
 from unknot.hub.loading import load
+from unknot.hub.naming import check_repo_id
 from unknot.hub.publishing import content_of, known_about, push, repository, same
 from unknot.hub.refs import shipped_folder, shipped_names
 from unknot.hub.sources import CARD, WEIGHTS
-from unknot.hub.storage import check_repo_id
 
 RESULTS_REPO = "results"
 

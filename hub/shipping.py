@@ -30,7 +30,8 @@ from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
 from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix
 from unknot.metrics.pictures import draw_matrices
-from unknot.zoo import VAE
+from unknot.studies.datasets import build
+from unknot.zoo import VAE, Model
 
 METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
 LICENSE = "apache-2.0"
@@ -47,7 +48,6 @@ def ship(
     metrics: Sequence[str] = METRICS,
     num_train: int = 10_000,
     num_test: int = 5_000,
-    scores: Scores | None = None,
 ) -> Scores:
     """Write a trained model as a checkpoint to ship, scored and drawn, and give its scores.
 
@@ -58,7 +58,6 @@ def ship(
         metrics: that the card shall have; those that the training has brought along are not computed again.
         num_train: samples that the scores are fitted on.
         num_test: samples that they are tested on.
-        scores: instead, of a model that ``evaluate`` cannot score.
     """
     model = load(trained.model)
     notes = list(trained.notes)
@@ -69,24 +68,23 @@ def ship(
         extras = {"training.yaml": _settings(trained.settings, folder / "training.yaml")}
         if trained.curves:
             extras["training.csv"] = _history(trained.curves, folder / "training.csv")
-        half = True
-        if isinstance(model, VAE) and scores is None:
+        half = False
+        if isinstance(model, VAE):
             dataset = DATASETS[model.trained_on or ""]()
             half, note = _in_half(model, dataset, num_train, num_test)
             notes.append(note)
             scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test)
             _draw(model, dataset, folder / "pictures", num_train)
         else:
-            for path in trained.pictures:
-                (folder / "pictures").mkdir(exist_ok=True)
-                shutil.copy(path, folder / "pictures" / f"{path.stem.rpartition('-')[0] or path.stem}.png")
+            scores = _validated(extras.get("training.csv"), model)
+            _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
                 small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
             small.save(path, optimize=True)
             extras[f"pictures/{path.name}"] = path
         facts = Facts(
-            check_scores(scores or {}),
+            check_scores(scores),
             trained.seed,
             trained.command,
             LICENSE,
@@ -105,7 +103,7 @@ def ship(
         shutil.rmtree(made / ".eval_results", ignore_errors=True)  # for leaderboards of a hub: a push writes them
         shutil.rmtree(output / name, ignore_errors=True)
         shutil.copytree(made, output / name)
-    return scores or Scores()
+    return scores
 
 
 def _in_half(model: VAE, dataset: GroundTruthDataset, num_train: int, num_test: int) -> tuple[bool, str]:
@@ -151,6 +149,31 @@ def _draw(model: VAE, dataset: GroundTruthDataset, folder: Path, samples: int) -
     draw_matrices(
         {"mutual information": information_matrix(*codes)}, folder / "factor_code.png", dataset.factor_space.names
     )
+
+
+def _validated(history: Path | None, model: Model) -> Scores:
+    """What a model that ``evaluate`` does not score reached last on its validation data, losses aside."""
+    scores = Scores(protocol={"dataset": model.trained_on or "", "data": "as in validation while it trained"})
+    if history is None:
+        return scores
+    with history.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for column in rows[0]:
+        values = [row[column] for row in rows if row[column]]
+        if column.startswith("val/") and "loss" not in column and values:
+            scores[column.removeprefix("val/")] = float(values[-1])
+    return scores
+
+
+def _draw_batch(model: Model, settings: Path, folder: Path) -> None:
+    """What the model does with the first batch that validated it."""
+    data: Any = build(yaml.safe_load(settings.read_text(encoding="utf-8"))["data"])
+    data.prepare_data()
+    data.setup("validate")
+    folder.mkdir()
+    with evaluation_mode(model), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # slots start from random draws
+        model.draw(next(iter(data.val_dataloader())), folder)
 
 
 def _settings(source: Path, target: Path) -> Path:
@@ -205,14 +228,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--train", action="store_true", help="train what is not there")
     parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
-    parser.add_argument("--scores", metavar="FILE", help="JSON of scores, for a model that `evaluate` cannot score")
     parser.add_argument("--output", type=Path, default=SHIPPED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in recipes]:
         parser.error(f"{', '.join(unknown)}: not in shipped.yaml, which has {', '.join(recipes)}")
     if arguments.source and len(arguments.names) != 1:
         parser.error("--from is of one checkpoint: name it")
-    given = Scores.read(arguments.scores) if arguments.scores else None
     absent = 0
     for name in arguments.names or recipes:
         if arguments.new and (arguments.output / name / "config.json").is_file():
@@ -229,9 +250,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             absent += 1
             continue
-        scores = ship(name, trained, arguments.output, scores=given)
+        scores = ship(name, trained, arguments.output)
         size = sum(path.stat().st_size for path in (arguments.output / name).rglob("*") if path.is_file())
-        print(f"{name}: MIG {scores.get('mig', float('nan')):.3f}, {size / 1e6:.2f} MB", flush=True)
+        first = next((f"{score} {value:.3f}, " for score, value in scores.items()), "")
+        print(f"{name}: {first}{size / 1e6:.2f} MB", flush=True)
     return int(absent > 0)
 
 

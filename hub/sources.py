@@ -13,8 +13,8 @@ from unknot.hub.bounded import read_limited
 from unknot.hub.cards import MAX_CARD, facts_of, read_card
 from unknot.hub.disk import digest
 from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
+from unknot.hub.naming import COMMIT
 from unknot.hub.refs import parse_ref, shipped_folder
-from unknot.hub.storage import COMMIT
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)

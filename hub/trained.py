@@ -27,7 +27,6 @@ class Trained:
     command: str
     seed: int
     curves: tuple[Path, ...] = ()
-    pictures: tuple[Path, ...] = ()
     core_seconds: float | None = None
     commit: str | None = None
     notes: tuple[str, ...] = ()
@@ -82,7 +81,6 @@ class Recipe:
             f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml",
             _read_yaml(last / "config.yaml")["seed_everything"],
             tuple(path for path in curves if path.is_file()),
-            _last_pictures(last / "pictures"),
         )
         return replace(trained, notes=_schedules(_read_yaml(last / "config.yaml")))
 
@@ -185,12 +183,6 @@ def _schedules(config: Mapping[str, Any]) -> tuple[str, ...]:
             f"cosine until step {plan['total_steps']:,}."
         )
     return (" ".join(told),) if told else ()
-
-
-def _last_pictures(folder: Path) -> tuple[Path, ...]:
-    """The last picture of each kind that a run has drawn, as in ``sets-00005000.png``."""
-    last = {path.stem.rpartition("-")[0]: path for path in sorted(folder.glob("*-*.png"))}
-    return tuple(last.values())
 
 
 def _read_yaml(path: Path) -> Any:

@@ -110,7 +110,9 @@ function render() {
 
 function showStatus(count) {
   const total = store.checkpoints.length;
-  const shown = count === total || !isList() ? `${total} checkpoints` : `${count} of ${total} checkpoints`;
+  const lines = store.checkpoints.filter((row) => row.sources[0] === "table").length;
+  const named = lines ? `${total - lines} checkpoints and ${lines.toLocaleString("en")} rows of tables` : `${total} checkpoints`;
+  const shown = count === total || !isList() ? named : `${count.toLocaleString("en")} of ${named}`;
   const about = new Map([
     ["asking", "asking the hub…"],
     ["listed", `hub: ${store.note}`],

@@ -76,8 +76,10 @@ export function marker(place, x, y, attributes = {}) {
 }
 
 export function legend(entries) {
-  const sign = (place) => svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, marker(place, 0, 0));
-  const entry = ([place, name]) => el("li", {}, sign(place), name);
+  const dashes = (place) => svg("polyline", { class: `curve ${colourOf(place)} dashed`, points: "-8,0 8,0" });
+  const sign = (place, isDashed) =>
+    svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, isDashed ? dashes(place) : marker(place, 0, 0));
+  const entry = ([place, name, isDashed]) => el("li", {}, sign(place, isDashed), name);
   return el("ul", { class: "legend", "aria-label": "Legend" }, entries.map(entry));
 }
 

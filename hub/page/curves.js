@@ -58,7 +58,7 @@ function pictureOf(runs, term, { log, width = 960 }, share) {
     root.append(svg("polyline", { class: `curve ${colourOf(place)}${isDashed ? " dashed" : ""}`, points: path }));
     if (values.length < 3) root.append(...values.map(([step, value]) => marker(place, x(step), y(value))));
   }
-  return [root, legend(lines.map(({ place, name }) => [place, name]))];
+  return [root, legend(lines.map(({ place, name, isDashed }) => [place, name, isDashed]))];
 }
 
 export function drawCurves(runs, options, change) {

@@ -95,7 +95,7 @@ function factList(told) {
 export function scoreTable(told) {
   const around = (name) => (spread(told, name) === undefined ? "" : ` ± ${number(spread(told, name))}`);
   const rows = Object.keys(told.scores).map((name) => [label(name), el("span", { class: "number" }, number(score(told, name)) + around(name))]);
-  return rows.length ? table(["score", "value"], rows) : note("No scores. `unknot evaluate` measures them.");
+  return rows.length ? table(["score", "value"], rows) : note(told.kind === "latents" ? "No scores. `unknot evaluate` measures them." : "No scores.");
 }
 
 /* Scores are measured on this machine while one looks on. */

@@ -117,7 +117,7 @@ export function showRows(rows, toggle) {
   const isOpen = place.querySelector("details")?.open ?? false;
   const scroll = place.querySelector(".window")?.scrollTop ?? 0;
   const focused = document.activeElement?.dataset;
-  const count = state.grouped ? `${seen.rows.length} settings of ${rows.length} checkpoints` : `${rows.length} rows`;
+  const count = state.grouped ? `${seen.rows.length} settings of ${rows.length} rows` : `${rows.length} rows`;
   const bar = el(
     "div",
     { class: "row" },

@@ -72,8 +72,9 @@ function matrixOf({ context, answers, right, picked }) {
   const panels = context.map((src, place) => el("img", { src, alt: `panel ${place + 1}`, class: "pixels" }));
   const asked = el("span", { class: "asked" }, "?");
   const answerOf = ({ image, share }, place) => {
-    const marks = [place === right ? "right" : null, place === picked ? "picked" : null].filter(Boolean).join(", ");
-    return el("div", { class: place === right ? "right" : "" }, figureOf(image, `${(100 * share).toFixed(0)} %${marks && ` · ${marks}`}`));
+    const marks = [place === right && "right", place === picked && "picked"].filter(Boolean);
+    const text = [`${(100 * share).toFixed(0)} %`, marks.join(", ")].filter(Boolean).join(" · ");
+    return el("div", { class: marks.join(" ") }, figureOf(image, text));
   };
   return [el("div", { class: "matrix" }, panels, asked), el("div", { class: "scene answers" }, answers.map(answerOf))];
 }

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.hub import push, refs, serving, training
+from unknot.hub import live, push, refs, serving, training
 from unknot.hub.browsing import Keys, browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
@@ -471,6 +471,26 @@ def test_uploads_are_read(kind, channels):
     assert image.min() > 0.98
 
 
+def test_few_images_are_read_at_once(monkeypatch):
+    """One of 40 million pixels takes half a gigabyte while it is read."""
+    now, most, fit = [], [], live.ImageOps.fit
+
+    def slowly(*arguments):
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.05)
+        now.pop()
+        return fit(*arguments)
+
+    monkeypatch.setattr(live.ImageOps, "fit", slowly)
+    threads = [threading.Thread(target=read_image, args=(picture(), (1, 8, 8))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(most), max(most) <= 2) == (8, True)
+
+
 def test_transparent_is_black():
     buffer = io.BytesIO()
     Image.new("RGBA", (50, 50), (255, 255, 255, 0)).save(buffer, "PNG")
@@ -553,6 +573,8 @@ def test_scenes_are_taken_apart(cls):
     player, state = player_of(model), torch.get_rng_state()
     seen = player.look("data", 3, None, None)
     assert player.look("data", 3, None, None) == seen  # the same seed, the same start of the slots
+    tiles = Image.open(io.BytesIO(player.picture())).size
+    assert tiles == ((4 * 33 - 1, 2 * 33 - 1) if cls is SlotAutoEncoder else (32, 32))  # scene, reconstruction, 4 slots
     assert torch.equal(torch.get_rng_state(), state)
     assert len(seen.get("slots") or seen["objects"]) == 4
     if cls in (SlotAutoEncoder, SlotSetPredictor):
@@ -574,6 +596,7 @@ def test_matrices_are_completed():
         assert sum(shares) == pytest.approx(1)
         assert shares.index(max(shares)) == seen["picked"]
         assert player.look("data", 3) == seen
+        assert Image.open(io.BytesIO(player.picture())).size == (3 * 65 - 1, 3 * 65 - 1)
 
 
 def test_many_codes_and_large_images_stay_within_bounds():
@@ -706,7 +729,8 @@ def test_a_picture_that_is_none_is_not_sent(served):
     entry = served.index.get(served.id_of("saved"))
     (entry.folder / "pictures" / "page.png").write_bytes(b"<script>alert(1)</script>")
     (entry.folder / "pictures" / "photo.png").write_bytes(picture(kind="JPEG"))
-    for name in ("page", "photo"):
+    (entry.folder / "pictures" / "bomb.png").write_bytes(bomb())
+    for name in ("page", "photo", "bomb"):
         status, headers, content = served.send(f"api/checkpoints/{entry.id}/pictures/{name}.png")
         assert (status, headers["content-type"]) == (422, "application/json")
         assert "not a whole PNG" in told(content)

@@ -548,7 +548,7 @@ def test_rows_of_tables_are_beside_the_gallery(crowd):
 def test_settings_with_their_spread_over_seeds(crowd):
     crowd.open("#view=table&source=table")
     crowd.click("[name=grouped]")
-    crowd.wait(lambda: "8 settings of 2000 checkpoints" in crowd.text("#rows"))
+    crowd.wait(lambda: "8 settings of 2000 rows" in crowd.text("#rows"))
     [line] = [text for text in crowd.texts(".rows tbody tr[data-id]") if text.startswith("FactorVAE, beta 8")]
     assert "250 seeds" in line
     assert " ± 0.0" in line

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unknot.hub import client
-from unknot.hub.storage import Missing, Stale, Store, Taken, check_file_name, check_repo_id
+from unknot.hub.naming import check_file_name, check_repo_id
+from unknot.hub.storage import Missing, Stale, Store, Taken
 
 
 @pytest.fixture
@@ -373,6 +374,20 @@ def test_listing_filters_sorts_and_pages(here):
         url = response.links.get("next", {}).get("url")
     assert [len(page) for page in pages] == [2, 2, 1]
     assert sorted(name for page in pages for name in page) == names
+
+
+def test_a_long_history_comes_page_by_page(here, name):
+    here.api.create_repo(name)
+    for number in range(4):
+        here.upload(name, {"a.txt": str(number).encode()})
+    told = [commit.commit_id for commit in here.api.list_repo_commits(name)]
+    first = get_session().get(f"{here.url}/api/models/{name}/commits/main?limit=2")
+    assert [commit["id"] for commit in first.json()] == told[:2]
+    second = get_session().get(first.links["next"]["url"])
+    assert [commit["id"] for commit in second.json()] == told[2:4]
+    last = get_session().get(second.links["next"]["url"])
+    assert [commit["id"] for commit in last.json()] == told[4:]
+    assert "next" not in last.links
 
 
 def test_ranges(here, name):

@@ -21,8 +21,10 @@ from huggingface_hub.utils import get_session
 
 from unknot.hub import catalogue, serving
 from unknot.hub.commits import CommitReader
+from unknot.hub.ground import MARK
+from unknot.hub.records import Damaged
 from unknot.hub.server import hub_app
-from unknot.hub.storage import MARK, Damaged, Store
+from unknot.hub.storage import Store
 
 UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -181,7 +183,7 @@ def damage(store, kind):
     folder = store.root / "repos/me/bad"
     if kind == "an old commit":
         put(store, "me/bad", {"b": b"later"})
-        oldest = store.history("me/bad", "main")[1].id
+        oldest = list(store.history("me/bad", "main"))[1].id
         (folder / "commits" / f"{oldest}.json").write_text("{")
     elif kind == "the last commit":
         (folder / "commits" / f"{store.repo('me/bad').branches['main']}.json").write_bytes(b"\0" * 100)
@@ -189,11 +191,17 @@ def damage(store, kind):
         (folder / "repo.json").write_text('{"private": false}')
     elif kind == "no repo.json":
         (folder / "repo.json").unlink()
+    elif kind == "an old commit is lost":
+        put(store, "me/bad", {"a": b"other content", "b": b"later"})
+        (folder / "commits" / f"{list(store.history('me/bad', 'main'))[1].id}.json").unlink()
     elif kind == "a lost commit":
         (folder / "commits" / f"{store.repo('me/bad').branches['main']}.json").unlink()
 
 
-@pytest.mark.parametrize("kind", ["an old commit", "the last commit", "repo.json", "no repo.json", "a lost commit"])
+OLD = ("an old commit", "an old commit is lost")
+
+
+@pytest.mark.parametrize("kind", [*OLD, "the last commit", "repo.json", "no repo.json", "a lost commit"])
 def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
     put(store, "me/good", {"README.md": b"---\ntags: [x]\n---\n"})
     put(store, "me/bad", {"a": b"content of a"})
@@ -201,13 +209,12 @@ def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
     damage(store, kind)
     again = opened_again(store)
     try:
-        if kind != "a lost commit":
-            assert again.problems
-            assert all("me/bad: " in problem and ".json" in problem for problem in again.problems)
-            assert kept <= {path.name for path in store.root.glob("blobs/*/*")}  # a restored file finds its contents
+        assert again.problems
+        assert all("me/bad: " in problem and ".json" in problem for problem in again.problems)
+        assert kept <= {path.name for path in store.root.glob("blobs/*/*")}  # a restored file finds its contents
         rows = [row.repo.id for row in catalogue.Catalogue(again).rows()]
-        assert rows == (["me/bad", "me/good"] if kind == "an old commit" else ["me/good"])
-        if kind != "an old commit":
+        assert rows == (["me/bad", "me/good"] if kind in OLD else ["me/good"])
+        if kind not in OLD:
             with pytest.raises(Damaged, match="me/bad: "):
                 again.snapshot("me/bad", "main")
         put(again, "me/good", {"a": b"goes on"})

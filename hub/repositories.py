@@ -1,0 +1,199 @@
+"""The hub's handlers for repositories: make, move and delete them, list them, and where their branches stand."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from unknot.hub.access import Access
+from unknot.hub.catalogue import Catalogue, Row, entry
+from unknot.hub.downloads import MODEL, hashes
+from unknot.hub.serving import Answer, body_json, field, refusal
+from unknot.hub.storage import Store, Taken
+
+PAGE = 1000
+COMMITS = 100
+"""Commits on a page; each is read with all of its files."""
+
+
+class Repositories:
+    """Handlers for whole repositories.
+
+    Args:
+        store: where they are.
+        access: who may see which.
+    """
+
+    def __init__(self, store: Store, access: Access) -> None:
+        self.store, self.access = store, access
+        self.catalogue = Catalogue(store)
+
+    def whoami(self, request: Request) -> Response:
+        """``GET /api/whoami-v2``."""
+        user = self.access.writer(request)
+        return Answer({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"type": "token"}})
+
+    async def create(self, request: Request) -> Response:
+        """``POST /api/repos/create``."""
+        user = self.access.writer(request)
+        wanted = await body_json(request)
+        if wanted.get("type") not in (None, "model"):
+            raise HTTPException(400, "This hub keeps models only.")
+        repo_id = self._named(wanted, user)
+        private = visibility(wanted) or False
+        url = f"{request.base_url}{repo_id}"
+        try:
+            await run_in_threadpool(self.store.create, repo_id, private, user)
+        except Taken as error:
+            return refusal(409, str(error), {}, url=url)
+        return Answer({"url": url, "name": repo_id})
+
+    async def delete(self, request: Request) -> Response:
+        """``DELETE /api/repos/delete``."""
+        user = self.access.writer(request)
+        repo_id = self._named(await body_json(request), user)
+        await run_in_threadpool(self.store.delete, repo_id)
+        return Answer({})
+
+    async def move(self, request: Request) -> Response:
+        """``POST /api/repos/move``."""
+        self.access.writer(request)
+        wanted = await body_json(request)
+        before, after = field(wanted, "fromRepo", str), field(wanted, "toRepo", str)
+        await run_in_threadpool(self.store.move, before, after)
+        return Answer({})
+
+    def _named(self, wanted: dict[str, Any], user: str) -> str:
+        return f"{wanted.get('organization') or user}/{field(wanted, 'name', str)}"
+
+    async def settings(self, request: Request) -> Response:
+        """``PUT /api/models/{id}/settings``: visibility alone, and only if it is said."""
+        self.access.writer(request)
+        repo_id, wanted = self.access.readable(request), await body_json(request)
+        private = visibility(wanted)
+        if others := sorted(wanted.keys() - {"visibility", "private"}):
+            raise HTTPException(400, f"This hub has no setting {', '.join(others)[:100]}; nothing was changed.")
+        if private is None:
+            raise HTTPException(400, "This hub has one setting, visibility; nothing was changed.")
+        await run_in_threadpool(self.store.set_private, repo_id, private)
+        return Answer({"private": private})
+
+    def models(self, request: Request) -> Response:
+        """``GET /api/models``."""
+        query = request.query_params
+        full = query.get("full") == "true" or "siblings" in query.getlist("expand")
+        rows = self.visible(request)
+        key = "created" if query.get("sort") == "createdAt" else "modified"
+        rows.sort(key=lambda row: (getattr(row, key), row.repo.id), reverse=True)
+        start, limit = _integer(query.get("cursor"), 0), min(_integer(query.get("limit"), PAGE), PAGE)
+        headers = {}
+        if start + limit < len(rows) and limit:
+            others = [(key, value) for key, value in query.multi_items() if key != "cursor"]
+            url = request.url.replace(query=urlencode([*others, ("cursor", str(start + limit))]))
+            headers["Link"] = f'<{url}>; rel="next"'
+        shown = []
+        for row in rows[start : start + limit]:
+            files = self.store.snapshot(row.repo.id, row.commit)[1].files if full else {}
+            shown.append(self.described(row, [{"rfilename": path} for path in sorted(files)] if full else None))
+        return Response(f"[{','.join(shown)}]", headers=headers, media_type="application/json")
+
+    def visible(self, request: Request) -> list[Row]:
+        """Rows of the list that the user may see and that pass the filters of the query."""
+        query, user = request.query_params, self.access.user(request)
+        wanted = {tag for value in query.getlist("filter") for tag in value.split(",")}
+        words, author = query.get("search", "").lower(), query.get("author")
+        return [
+            row
+            for row in self.catalogue.rows()
+            if (not row.repo.private or user is not None)
+            and words in row.repo.id.lower()
+            and author in (None, row.repo.id.split("/")[0])
+            and wanted <= set(row.tags)
+            and query.get("pipeline_tag") in (None, row.pipeline)
+        ]
+
+    def described(self, row: Row, siblings: list[dict[str, Any]] | None) -> str:
+        """What the Hub says about a model, as JSON; the card's part is JSON already."""
+        card = self.catalogue.metadata(row.card) if row.card else "{}"
+        return f'{json.dumps(entry(row, siblings))[:-1]}, "cardData": {card}}}'
+
+    def info(self, request: Request) -> Response:
+        """``GET /api/models/{id}`` and ``.../revision/{rev}``."""
+        repo, commit = self.store.snapshot(self.access.readable(request), request.path_params.get("revision", "main"))
+        blobs = request.query_params.get("blobs", "").lower() == "true"
+        siblings = [
+            {"rfilename": path, **({"size": file["size"], **hashes(file)} if blobs else {})}
+            for path, file in sorted(commit.files.items())
+        ]
+        row = self.catalogue.describe(repo, commit)
+        return Response(self.described(row, siblings), media_type="application/json")
+
+    def refs(self, request: Request) -> Response:
+        """``GET /api/models/{id}/refs``."""
+        repo = self.store.repo(self.access.readable(request))
+        branches = [
+            {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in repo.branches.items()
+        ]
+        tags = [{"name": name, "ref": f"refs/tags/{name}", "targetCommit": oid} for name, oid in repo.tags.items()]
+        return Answer({"branches": branches, "tags": tags, "converts": []})
+
+    def commits(self, request: Request) -> Response:
+        """``GET /api/models/{id}/commits/{rev}``, page by page."""
+        repo_id = self.access.readable(request)
+        limit = min(_integer(request.query_params.get("limit"), COMMITS), COMMITS) or COMMITS
+        rows: list[dict[str, Any]] = []
+        headers = {}
+        for one in islice(self.store.history(repo_id, request.path_params["revision"]), limit):
+            author = {"user": one.author, "avatar": ""}
+            rows.append({"id": one.id, "title": one.summary, "message": "", "date": one.date, "authors": [author]})
+            if len(rows) == limit and one.parent:
+                url = request.url.replace(path=f"/api/models/{repo_id}/commits/{one.parent}")
+                headers["Link"] = f'<{url}>; rel="next"'
+        return Answer(rows, headers=headers)
+
+    async def point(self, kind: str, request: Request) -> Response:
+        """``POST`` and ``DELETE /api/models/{id}/tag/{rev}`` and ``.../branch/{name}``."""
+        self.access.writer(request)
+        repo_id, name = self.access.readable(request), request.path_params["revision"]
+        revision: str | None = None
+        if request.method == "POST":
+            wanted = await body_json(request)
+            revision, name = (name, field(wanted, "tag", str)) if kind == "tag" else ("main", name)
+            revision = str(wanted.get("startingPoint") or revision)
+        await run_in_threadpool(self.store.point, repo_id, kind, name, revision)
+        return Answer({})
+
+    def routes(self) -> Iterator[Route]:
+        """Paths of the Hub."""
+        yield Route("/api/whoami-v2", self.whoami)
+        yield Route("/api/repos/create", self.create, methods=["POST"])
+        yield Route("/api/repos/delete", self.delete, methods=["DELETE"])
+        yield Route("/api/repos/move", self.move, methods=["POST"])
+        yield Route("/api/models", self.models)
+        yield Route(MODEL, self.info)
+        yield Route(f"{MODEL}/settings", self.settings, methods=["PUT"])
+        yield Route(f"{MODEL}/revision/{{revision:path}}", self.info)
+        yield Route(f"{MODEL}/refs", self.refs)
+        yield Route(f"{MODEL}/commits/{{revision:path}}", self.commits)
+        for kind in ("tag", "branch"):
+            yield Route(f"{MODEL}/{kind}/{{revision:path}}", partial(self.point, kind), methods=["POST", "DELETE"])
+
+
+def visibility(wanted: dict[str, Any]) -> bool | None:
+    """Whether a request asks for a private repository (True) or a public one; None if it does not say."""
+    private, named = wanted.get("private"), wanted.get("visibility")
+    if named not in (None, "public", "private") or not isinstance(private, bool | None):
+        raise HTTPException(400, "A repository is 'public' or 'private' here; nothing was changed.")
+    return private if named is None else named == "private"
+
+
+def _integer(text: str | None, default: int) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else default
