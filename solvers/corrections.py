@@ -7,10 +7,10 @@ lin(𝒮) (they are free).
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.optimize
 import torch
 from torch import Tensor
 
@@ -23,6 +23,9 @@ HULL, CONE, SPAN = "hull", "cone", "span"
 
 ROOM = 64
 """Atoms beyond twice the active set whose products a correction remembers."""
+
+PATIENCE = 30
+"""Iterations after which a correction whose own gap did not fall gives up: rounding is all that is left of it."""
 
 
 def descent(gram: np.ndarray, slopes: np.ndarray, domain: str) -> tuple[np.ndarray, bool]:
@@ -45,8 +48,8 @@ def descent(gram: np.ndarray, slopes: np.ndarray, domain: str) -> tuple[np.ndarr
         left = gram @ direction + slopes
         if hull:
             left -= left.mean()
-        if float(np.linalg.norm(left)) <= 1e-9 * size:
-            return direction, True
+        if float(np.linalg.norm(left)) <= 1e-9 * size and float(wanted @ direction) < 0:
+            return direction, True  # rounding of a singular G may give a stationary point that is uphill
     except scipy.linalg.LinAlgError:
         pass
     centred = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean() if hull else gram
@@ -54,6 +57,8 @@ def descent(gram: np.ndarray, slopes: np.ndarray, domain: str) -> tuple[np.ndarr
     parts = vectors.T @ wanted
     curved = values > 1e-12 * max(float(values[-1]), np.finfo(float).tiny)
     flat = vectors[:, ~curved] @ parts[~curved]
+    if hull:
+        flat -= flat.mean()  # the direction 1 is flat too, but leads out of the hull: what it has is rounding
     if float(np.linalg.norm(flat)) > 1e-9 * size:
         return -flat, False
     return -vectors[:, curved] @ (parts[curved] / values[curved]), True
@@ -132,21 +137,6 @@ def _descend(gram: np.ndarray, linear: np.ndarray, weights: np.ndarray, support:
         weights[places] = moved
         support[places[moved <= 0]] = False
     return weights
-
-
-def project_on_simplex(weights: np.ndarray) -> np.ndarray:
-    """The nearest point of {w ≥ 0, Σ w = 1}, by sorting.
-
-    >>> project_on_simplex(np.array([2.0, 1.5, -1.0]))
-    array([0.75, 0.25, 0.  ])
-    """
-    ordered = np.sort(weights)[::-1]
-    thresholds = (np.cumsum(ordered) - 1.0) / np.arange(1, len(weights) + 1)
-    above = np.flatnonzero(ordered > thresholds)
-    if not len(above):
-        raise ValueError("the weights are not finite: expected an objective that is finite around its iterates.")
-    threshold = thresholds[above[-1]]
-    return np.maximum(weights - threshold, 0.0)
 
 
 class Correction(ABC):
@@ -272,22 +262,19 @@ class NormCorrection(Correction):
 
 
 class GradientCorrection(Correction):
-    """argmin f over conv, cone or lin of 𝒮 for any smooth f, by accelerated projected gradients on the weights.
+    """argmin f over conv, cone or lin of 𝒮 for any smooth f, by sequential quadratic programming on the weights.
 
-    Over a cone or span L-BFGS-B goes first. FISTA with backtracking and restarts ends it, both decided by gradients:
-    near the optimum differences of f drown in rounding long before its gradients do. It stops when the weights' own
-    duality gap is below ``tol``.
+    The model of f has the slopes of the current weights and a Hessian learnt from earlier slopes (BFGS); its minimiser
+    over the domain is exact, see :func:`quadratic_weights`. A step towards it is halved until f does not rise and its
+    slope is not as steep as before (the approximate conditions of Hager and Zhang, 2005): near the optimum differences
+    of f drown in rounding long before its gradients do. It stops when the weights' own duality gap is below ``tol``, or
+    does not fall any more.
     """
 
-    def __init__(self, objective: Objective, domain: str, tol: float, max_iterations: int = 2000) -> None:
+    def __init__(self, objective: Objective, domain: str, tol: float, max_iterations: int = 1000) -> None:
         self._f, self._domain = objective, domain
         self._tol, self._max_iterations = max(tol, 1e-12), max_iterations
         self._smoothness = 1.0
-
-    def _project(self, weights: np.ndarray) -> np.ndarray:
-        if self._domain == HULL:
-            return project_on_simplex(weights)
-        return np.maximum(weights, 0.0) if self._domain == CONE else weights
 
     def _error(self, weights: np.ndarray, slopes: np.ndarray) -> float:
         """A gap over the weights' domain; over a cone or span, of the region around the current weights."""
@@ -298,68 +285,55 @@ class GradientCorrection(Correction):
             return abs(float(slopes @ weights)) + size * max(0.0, -float(slopes.min()))
         return size * float(np.abs(slopes).max())
 
-    def _slopes(self, active: ActiveSet, weights: np.ndarray) -> np.ndarray:
-        slopes: np.ndarray = active.scores(self._f.at(active.combine(weights)).gradient()).cpu().double().numpy()
-        return slopes
+    def _look(self, active: ActiveSet, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """f, and its slopes along the atoms; infinite where f is not defined."""
+        x = active.combine(weights)
+        if not is_inside(self._f, x):
+            return math.inf, np.full(len(weights), math.inf)
+        there = self._f.at(x)
+        return there.value(), active.scores(there.gradient()).cpu().double().numpy()
 
-    def _step(self, active: ActiveSet, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A projected gradient step and the slopes there; by convexity the test implies the quadratic bound."""
-        slopes = self._slopes(active, ahead)
-        self._smoothness *= 0.9
-        while True:
-            new = self._project(ahead - slopes / self._smoothness)
-            move = new - ahead
-            new_slopes = self._slopes(active, new) if self._inside(active, new) else np.full_like(slopes, np.nan)
-            length = float(np.linalg.norm(move))
-            rounding = 1e-13 * float(np.linalg.norm(slopes)) * length
-            if float((new_slopes - slopes) @ move) <= self._smoothness / 2 * length**2 + rounding:
-                return new, new_slopes
-            self._smoothness *= 2
-            if self._smoothness > 1e30:
-                return ahead, slopes
-
-    def _inside(self, active: ActiveSet, weights: np.ndarray) -> bool:
-        return is_inside(self._f, active.combine(weights))
-
-    def _approach(self, active: ActiveSet) -> np.ndarray:
-        """Most of the way over a cone or span, where L-BFGS-B can go and minds bad conditioning less."""
-
-        def value_and_slopes(weights: np.ndarray) -> tuple[float, np.ndarray]:
-            there = self._f.at(active.combine(weights))
-            return there.value(), active.scores(there.gradient()).cpu().double().numpy()
-
-        found = scipy.optimize.minimize(
-            value_and_slopes,
-            active.weights.copy(),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(0.0, None)] * len(active) if self._domain == CONE else None,
-            options={"ftol": 0.0, "gtol": self._tol, "maxiter": self._max_iterations},
-        )
-        weights: np.ndarray = found.x
-        return weights
+    def _step(
+        self, active: ActiveSet, weights: np.ndarray, value: float, slopes: np.ndarray, hessian: np.ndarray
+    ) -> Any:
+        """The weights after a step towards the minimiser of the model, with f and slopes; None if there is none."""
+        direction = quadratic_weights(hessian, hessian @ weights - slopes, weights, self._domain) - weights
+        descent, room = float(slopes @ direction), 1e-12 * max(1.0, abs(value))
+        for halvings in range(50 if descent < 0 else 0):
+            new = weights + 0.5**halvings * direction
+            new_value, new_slopes = self._look(active, new)
+            if new_value <= value + room and float(new_slopes @ direction) <= 0.8 * -descent:
+                return new, new_value, new_slopes
+        return None
 
     def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
         """An approximate minimiser, or the current weights if nothing was better."""
-        before = active.weights.copy()
-        weights = ahead = before if self._domain == HULL else self._approach(active)
-        momentum = 1.0
+        weights, eye = active.weights.copy(), np.eye(len(active))
+        value, slopes = self._look(active, weights)
+        hessian, learnt = self._smoothness * eye, False
+        lowest, since = math.inf, 0
         for _ in range(self._max_iterations):
-            if expired():
+            error = self._error(weights, slopes)
+            lowest, since = (error, 0) if error < lowest else (lowest, since + 1)
+            if error <= self._tol or since > PATIENCE or expired():
                 break
-            if not self._inside(active, ahead):
-                ahead, momentum = weights, 1.0
-            new, slopes = self._step(active, ahead)
-            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            if float((ahead - new) @ (new - weights)) > 0:  # momentum points uphill
-                following = momentum = 1.0
-            ahead = new + (momentum - 1) / following * (new - weights)
-            weights, momentum = new, following
-            if self._error(weights, slopes) <= self._tol:
-                break
-        value = point.value()
-        room = 1e-12 * max(1.0, abs(value))
-        return weights if self._f.at(active.combine(weights)).value() <= value + room else before
+            found = self._step(active, weights, value, slopes, hessian)
+            if found is None:
+                if not learnt:
+                    break
+                hessian, learnt = self._smoothness * eye, False  # what was learnt misleads: begin again
+                continue
+            move, change = found[0] - weights, found[2] - slopes
+            curvature = float(move @ change)
+            if curvature > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(change)):
+                if not learnt:
+                    self._smoothness = float(change @ change) / curvature
+                    hessian = self._smoothness * eye
+                image = hessian @ move
+                hessian += np.outer(change, change) / curvature - np.outer(image, image) / float(move @ image)
+                learnt = True
+            weights, value, slopes = found
+        return weights
 
 
 def full_correction(objective: Objective, domain: str, tol: float) -> Correction:

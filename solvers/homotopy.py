@@ -11,10 +11,11 @@ so that one question to the oracle of 𝒜 in each iteration is all that is ever
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from unknot.solvers import schedules
 from unknot.solvers._arrays import as_tensor, dot, to_user, wants_numpy
@@ -29,6 +30,23 @@ from unknot.solvers.structured import RankOne
 from unknot.solvers.terms import Term
 
 
+class Limits(TypedDict, total=False):
+    """When a run ends and what is seen of it: keywords of every solver here, explained at :func:`homotopy_cgm`."""
+
+    max_iterations: int
+    time_limit: float | None
+    callback: Callable[[State], Any] | None
+    progress: bool
+    evaluate_every: int
+
+
+class CertifiedLimits(Limits, total=False):
+    """And those of runs that have a gap to stop on."""
+
+    tol: float
+    feasibility_tol: float
+
+
 def homotopy_cgm(
     objective: Any,
     atoms: Any,
@@ -40,13 +58,7 @@ def homotopy_cgm(
     step: Rule | None = None,
     smoothing: Rule | None = None,
     oracle_error: float = 0.0,
-    max_iterations: int = 1000,
-    tol: float = 0.0,
-    feasibility_tol: float = 1e-3,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
-    evaluate_every: int = 1,
+    **limits: Unpack[CertifiedLimits],
 ) -> Result:
     """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜): Homotopy CGM of Yurtsever et al., the deterministic baseline.
 
@@ -72,13 +84,11 @@ def homotopy_cgm(
         step, smoothing: η_k and β_k as functions of k = 1, 2, …, if not those above.
         oracle_error: δ ≥ 0: let the oracle's answers be wrong by as much as the additive error of the analysis,
             δ η_k/2 · diam(𝒜)² (L_f + ‖A‖²/β_k), allows. For studies; needs L_f and the diameter.
-        max_iterations: updates at most.
-        tol: stop once the gap is at most this and the feasibility at most ``feasibility_tol``; 0 does not stop.
-        feasibility_tol: see ``tol``.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every iterate; returning True stops the run.
-        progress: show a progress bar.
-        evaluate_every: iterations between evaluations of value and feasibility, for the trace.
+        limits: ``max_iterations=1000``, updates at most; ``tol=0``: stop once the gap is at most this and the
+            feasibility at most ``feasibility_tol=1e-3``, 0 does not stop; ``time_limit=None`` in seconds;
+            ``callback=None``: gets a :class:`State` for every iterate, returning True stops the run;
+            ``progress=False``: show a progress bar; ``evaluate_every=1``: iterations between evaluations of value and
+            feasibility, for the trace.
 
     Returns:
         A :class:`Result` with ``feasibility`` = dist(Aθ, 𝒦), ``violations`` of every constraint, and both traces. Its
@@ -96,16 +106,7 @@ def homotopy_cgm(
     solver = Homotopy(
         Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise, oracle_error=oracle_error
     )
-    return solver.run(
-        max_iterations,
-        tol=tol,
-        feasibility_tol=feasibility_tol,
-        time_limit=time_limit,
-        callback=callback,
-        progress=progress,
-        evaluate_every=evaluate_every,
-        name="homotopy_cgm",
-    )
+    return solver.run(name="homotopy_cgm", **limits)
 
 
 def augmented_lagrangian_cgm(
@@ -118,13 +119,7 @@ def augmented_lagrangian_cgm(
     normalise: bool = True,
     step: Rule | None = None,
     smoothing: Rule | None = None,
-    max_iterations: int = 1000,
-    tol: float = 0.0,
-    feasibility_tol: float = 1e-3,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
-    evaluate_every: int = 1,
+    **limits: Unpack[CertifiedLimits],
 ) -> Result:
     """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜) with dual variables: CGAL of Yurtsever, Fercoq and Cevher (2019).
 
@@ -137,7 +132,8 @@ def augmented_lagrangian_cgm(
     An iteration takes about as long; docs/solvers/homotopy.md has both on the relaxation of k-means. D is the diameter
     of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite Programming" (2021).
 
-    Arguments and result are those of :func:`homotopy_cgm`. The gap is a certificate here too: ŷ are dual variables.
+    Arguments and result are those of :func:`homotopy_cgm`, with the prices in ``duals``. The gap is a certificate here
+    too: ŷ are dual variables.
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L2Ball
@@ -148,16 +144,7 @@ def augmented_lagrangian_cgm(
     """
     schedule = schedules.cgal(beta0, step, smoothing)
     solver = Homotopy(Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise)
-    return solver.run(
-        max_iterations,
-        tol=tol,
-        feasibility_tol=feasibility_tol,
-        time_limit=time_limit,
-        callback=callback,
-        progress=progress,
-        evaluate_every=evaluate_every,
-        name="augmented_lagrangian_cgm",
-    )
+    return solver.run(name="augmented_lagrangian_cgm", **limits)
 
 
 def stochastic_homotopy_cgm(
@@ -173,11 +160,7 @@ def stochastic_homotopy_cgm(
     averaging: Rule | None = None,
     oracle_error: float = 0.0,
     seed: int = 0,
-    max_iterations: int = 1000,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
-    evaluate_every: int = 1,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise E f(θ, ω) + Σ g_i(A_i θ) over conv(𝒜) (Algorithm "Stochastic Homotopy CGM").
 
@@ -188,7 +171,8 @@ def stochastic_homotopy_cgm(
 
     In expectation the objective falls like k^(-1/3) and the distance from the constraints like k^(-5/12). As k starts
     at 1, the first η and ρ are 1 and the start is forgotten. The oracle gets β_k v_k, which has the same answer and no
-    large numbers in it. There is no certificate: ``gap`` is infinite.
+    large numbers in it. There is no certificate: ``gap`` is infinite. Only of a deterministic f the first gradient,
+    into which nothing was averaged yet, bounds the optimum.
 
     Args:
         objective: a function (x, generator) → ∇f(x, ω), or a :class:`StochasticObjective` such as :class:`Sampled`
@@ -218,14 +202,7 @@ def stochastic_homotopy_cgm(
         oracle_error=oracle_error,
         seed=seed,
     )
-    return solver.run(
-        max_iterations,
-        time_limit=time_limit,
-        callback=callback,
-        progress=progress,
-        evaluate_every=evaluate_every,
-        name="stochastic_homotopy_cgm",
-    )
+    return solver.run(name="stochastic_homotopy_cgm", **limits)
 
 
 def stochastic_frank_wolfe(objective: Any, atoms: Any, x0: Any = None, **options: Any) -> Result:
@@ -311,6 +288,8 @@ class Homotopy:
         """So many iterations more; the arguments are those of :func:`homotopy_cgm`."""
         if evaluate_every < 1:
             raise ValueError(f"evaluate_every is {evaluate_every}: expected at least 1.")
+        if tol and not self.objective.exact:
+            raise ValueError(f"tol is {tol}, but random gradients give no gap to stop on: use max_iterations instead.")
         run = Run(max_iterations, 0.0, time_limit, callback, progress, self.numpy, name)
         objective, x = self.objective, self.x
         while True:
@@ -320,9 +299,10 @@ class Homotopy:
             if isinstance(v, Tensor):
                 check_gradient(v, run.iteration)
             answer = self.atoms.ask(v, x.dense() if self.oracle_error else None)
+            lower = answer.lower if objective.exact and rho == 1 else -math.inf  # an older gradient bounds nothing
             value, feasibility, gap = math.nan, math.nan, math.inf
             if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
-                value, feasibility, gap = self._evaluate(v, residuals, answer.lower, beta)
+                value, feasibility, gap = self._evaluate(v, residuals, lower, beta)
             done = 0 < tol >= gap and feasibility <= feasibility_tol
             shown = x.dense() if callback is not None else self._like
             if run.finished(shown, value, gap, done, feasibility=feasibility):
@@ -332,7 +312,7 @@ class Homotopy:
             if self.duals is not None:
                 self._raise_prices(beta)
         if math.isnan(value):  # the run ended between two evaluations
-            value, feasibility, gap = self._evaluate(v, residuals, answer.lower, beta)
+            value, feasibility, gap = self._evaluate(v, residuals, lower, beta)
             run.values[-1], run.feasibilities[-1], run.gaps[-1] = value, feasibility, gap
         if run.status != Status.CONVERGED:
             run.status = feasible_or_warn(run, self.atoms, x.dense(), self.terms, self.norms)
@@ -404,13 +384,14 @@ class Homotopy:
             else:
                 value += term.value(y)
                 bound += term.value(y - away)
-        if objective.exact and lower > -math.inf and isinstance(v, Tensor):
+        if lower > -math.inf and isinstance(v, Tensor):
             scale = beta if self.terms else 1.0
             at = dot(v, x.dense())
             rounding = 1e-14 * math.sqrt(v.numel()) * (size + abs(value) + abs(at) / scale)
             rounding *= 1 if v.dtype == torch.float64 else 1e7
             self.lower = max(self.lower, bound - (at - lower) / scale - rounding)
-        return value, math.sqrt(squared), max(0.0, value - self.lower) if not self.terms else value - self.lower
+        gap = math.inf if self.lower == -math.inf else value - self.lower  # a value that is not known is NaN
+        return value, math.sqrt(squared), gap if self.terms else max(0.0, gap)
 
     def _inexact(self, delta: float) -> AtomSet:
         """The oracle with additive error δ η_k/2 · D² (L_f + ‖A‖²/β_k), times β_k as the oracle gets β_k v_k."""
@@ -445,6 +426,7 @@ class Homotopy:
         more["violations"] = tuple(
             float(torch.linalg.vector_norm(term.residual(x, 1.0))) for term in self.terms if term.indicator
         )
+        more["duals"] = tuple(to_user(y.clone(), self.numpy) for y in self.duals or ())
         return run.result(x.clone(), feasibility=feasibility, **more)
 
 

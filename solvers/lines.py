@@ -57,10 +57,10 @@ def along(atom: Atom, weight: float = 1.0) -> Direction:
 
 
 class Line(ABC):
-    """φ(γ) = f(θ + γ d), with φ'(0) in ``slope``."""
+    """φ(γ) = f(θ + γ d), with φ'(0) in ``slope``, and A d in ``image`` where f sees θ through a product Aθ."""
 
-    def __init__(self, direction: Direction, x: Tensor, slope: float) -> None:
-        self.direction, self.slope = direction, slope
+    def __init__(self, direction: Direction, x: Tensor, slope: float, image: Tensor | None = None) -> None:
+        self.direction, self.slope, self.image = direction, slope, image
         self._x = x
 
     @cached_property
@@ -99,11 +99,18 @@ def unbounded() -> ValueError:
 
 
 class QuadraticLine(Line):
-    """φ(γ) = φ(0) + γ slope + γ² curvature / 2, exactly."""
+    """φ(γ) = φ(0) + γ slope + γ² curvature / 2, exactly; the curvature is computed if a step asks for it."""
 
-    def __init__(self, direction: Direction, x: Tensor, slope: float, curvature: float, image: Tensor | None) -> None:
-        super().__init__(direction, x, slope)
-        self.curvature, self.image = curvature, image
+    def __init__(
+        self, direction: Direction, x: Tensor, slope: float, curvature: Callable[[], float], image: Tensor | None
+    ) -> None:
+        super().__init__(direction, x, slope, image)
+        self._curvature = curvature
+
+    @cached_property
+    def curvature(self) -> float:
+        """⟨d, H d⟩."""
+        return self._curvature()
 
     def change(self, step: float) -> float:
         """In closed form, so differences far below f itself are still right."""
@@ -143,10 +150,9 @@ class ConvexLine(Line):
         image: Tensor | None = None,
         inside: Callable[[float], bool] | None = None,
     ) -> None:
-        super().__init__(direction, x, slope)
+        super().__init__(direction, x, slope, image)
         self._change, self._derivative, self._rounding = change, derivative, rounding
         self._inside = inside
-        self.image = image
 
     def change(self, step: float) -> float:
         """f(θ + γ d) - f(θ); infinite outside the domain."""

@@ -91,6 +91,8 @@ class Result:
         smoothness: the constant L that the last step used, if the method used one.
         feasibility: distance of x from the constraints, if there are any: a value means nothing without it.
         violations: the same for every constraint, in their order.
+        duals: the price y_i of every term A_i x, which ∇f(x) + Σ A_iᵀ y_i is the gradient of the Lagrangian with; of
+            :func:`augmented_lagrangian_cgm`.
     """
 
     x: Any
@@ -105,6 +107,7 @@ class Result:
     smoothness: float | None = None
     feasibility: float | None = None
     violations: tuple[float, ...] = ()
+    duals: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def converged(self) -> bool:

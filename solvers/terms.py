@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor, is_sparse, to_user, wants_numpy
-from unknot.solvers.corrections import project_on_simplex
 from unknot.solvers.objectives import LinearMap
 
 
@@ -306,9 +305,11 @@ def project_simplex(y: Any, radius: float = 1.0) -> Any:
     array([0.6, 0.4, 0. ])
     """
     tensor = as_tensor(y, "y")
-    flat = tensor.detach().cpu().double().reshape(-1).numpy()
-    nearest = torch.from_numpy(radius * project_on_simplex(flat / radius)).to(tensor)
-    return to_user(nearest.reshape(tensor.shape), wants_numpy(y))
+    flat = tensor.double().reshape(-1)
+    ordered = flat.sort(descending=True).values
+    thresholds = (ordered.cumsum(0) - radius) / torch.arange(1, len(flat) + 1).to(flat)
+    threshold = thresholds[torch.nonzero(ordered > thresholds)[-1]]
+    return to_user((flat - threshold).clamp_min(0).to(tensor).reshape(tensor.shape), wants_numpy(y))
 
 
 def project_l1_ball(y: Any, radius: float = 1.0) -> Any:

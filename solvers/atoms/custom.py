@@ -1,6 +1,7 @@
 """Sets given by a function, and what is read as a set."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, is_sparse, norm, to_user
+from unknot.solvers._arrays import as_tensor, csr_tensor, is_sparse, to_user
 from unknot.solvers.atoms.base import Answer, AtomSet, below
 from unknot.solvers.atoms.dictionary import Dictionary
-from unknot.solvers.structured import Atom, Dense
+from unknot.solvers.structured import Atom, Dense, Sparse
 
 
 class Custom(AtomSet):
@@ -19,7 +20,8 @@ class Custom(AtomSet):
 
     Args:
         lmo: gets the direction as NumPy if the run is NumPy's, else as a tensor; returns an array of the same shape,
-            or a pair of it and a lower bound on the minimum (``-math.inf`` if the answer may not be the best).
+            dense or sparse (of which memory and steps then take as little), or a pair of it and a lower bound on the
+            minimum (``-math.inf`` if the answer may not be the best).
         symmetric: whether -z is in the set with every z.
         shape: of the atoms, if it should be checked.
         radius: max ‖z‖, and ``diameter`` max ‖z - z'‖, if known; the step "diameter" needs the latter.
@@ -52,13 +54,30 @@ class Custom(AtomSet):
         self.diameter = 2 * radius if diameter is None and radius is not None else diameter
 
     def _read(self, answer: Any, like: Tensor, name: str) -> Dense:
+        if is_sparse(answer):
+            return self._sparse(answer, like, name)
         tensor = as_tensor(answer, f"the atom that {name} returned")
-        if tensor.shape != like.shape:
+        self._check(tensor.shape, like, name)
+        return Dense(1.0, None, tensor.to(like).contiguous())
+
+    def _sparse(self, answer: Any, like: Tensor, name: str) -> Sparse:
+        """By its entries; SciPy's have two dimensions, so that a row or column stands for a vector."""
+        tensor = answer if isinstance(answer, Tensor) else csr_tensor(answer)
+        vector = like.ndim == 1 and tensor.ndim == 2 and 1 in tensor.shape
+        self._check((tensor.shape.numel(),) if vector else tensor.shape, like, name)
+        entries = tensor.detach().to_sparse_coo().coalesce()
+        strides = torch.tensor([math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.ndim)])
+        flat = (entries.indices().cpu() * strides[:, None]).sum(0).to(like.device)
+        values = as_tensor(entries.values(), f"the atom that {name} returned").to(like)
+        return Sparse(1.0, None, indices=flat, values=values, shape=tuple(like.shape))
+
+    @staticmethod
+    def _check(shape: Sequence[int], like: Tensor, name: str) -> None:
+        if tuple(shape) != tuple(like.shape):
             raise ValueError(
-                f"{name} returned an atom of shape {list(tensor.shape)} for a direction of shape {list(like.shape)}: "
+                f"{name} returned an atom of shape {list(shape)} for a direction of shape {list(like.shape)}: "
                 "expected the same shape."
             )
-        return Dense(1.0, None, tensor.to(like).contiguous())
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
         """Ask the function; an answer without a bound is taken for the best there is."""
@@ -66,7 +85,7 @@ class Custom(AtomSet):
         if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[1]) == 0:
             return Answer(self._read(answer[0], direction, "the user's lmo"), float(answer[1]))
         atom = self._read(answer, direction, "the user's lmo")
-        return Answer(atom, below(atom.inner(direction), direction, norm(atom.vector), direction.numel()))
+        return Answer(atom, below(atom.inner(direction), direction, math.sqrt(atom.squared_norm), direction.numel()))
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Atom:
         """Ask the user's sampler."""

@@ -165,6 +165,7 @@ class LinearProgram(AtomSet):
         pairs[:, 0] = np.where(np.isnan(pairs[:, 0]), -math.inf, pairs[:, 0])
         pairs[:, 1] = np.where(np.isnan(pairs[:, 1]), math.inf, pairs[:, 1])
         self._bounds = pairs
+        self._implied: dict[tuple[int, bool], float] = {}
         self.ask(torch.zeros(self.shape, dtype=torch.float64))
 
     def _read(self, matrix: Any, right: Any, name: str) -> tuple[Any, np.ndarray] | None:
@@ -181,9 +182,7 @@ class LinearProgram(AtomSet):
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
         """A vertex, by the simplex method."""
         cost = direction.detach().cpu().double().numpy()
-        a_ub, b_ub = self._ub or (None, None)
-        a_eq, b_eq = self._eq or (None, None)
-        solved = scipy.optimize.linprog(cost, a_ub, b_ub, a_eq, b_eq, self._bounds, method="highs-ds")
+        solved = self._solve(cost)
         if solved.status != 0:
             reason = {2: "is empty", 3: "is not bounded"}.get(solved.status, f"could not be solved ({solved.message})")
             raise ValueError(f"the linear programme {reason}: expected a bounded polyhedron with a point in it.")
@@ -191,8 +190,27 @@ class LinearProgram(AtomSet):
         rounding = torch.finfo(direction.dtype).eps * float(np.abs(cost) @ np.abs(solved.x))  # of the vertex itself
         return Answer(Dense(1.0, np.round(solved.x, 12).tobytes(), vector), self._below(cost, solved) - rounding)
 
+    def _solve(self, cost: np.ndarray) -> Any:
+        a_ub, b_ub = self._ub or (None, None)
+        a_eq, b_eq = self._eq or (None, None)
+        finest = {"dual_feasibility_tolerance": 1e-10, "primal_feasibility_tolerance": 1e-10}
+        return scipy.optimize.linprog(cost, a_ub, b_ub, a_eq, b_eq, self._bounds, method="highs-ds", options=finest)
+
+    def _end(self, i: int, high: bool) -> float:
+        """How far x_i goes over the set, and a little beyond, where it has no bound of its own."""
+        if (i, high) not in self._implied:
+            cost = np.zeros(len(self._bounds))
+            cost[i] = -1.0 if high else 1.0
+            solved = self._solve(cost)
+            far = abs(solved.fun) * (1 + 1e-3) + 1e-3 if solved.status == 0 else math.inf
+            self._implied[i, high] = far if high else -far
+        return self._implied[i, high]
+
     def _below(self, cost: np.ndarray, solved: Any) -> float:
-        """bᵀy + Σ_i min over the bounds of r_i x_i, with the reduced costs r = d - Aᵀy, for the dual prices y."""
+        """bᵀy + Σ_i min over the bounds of r_i x_i, with the reduced costs r = d - Aᵀy, for the dual prices y.
+
+        Prices are feasible up to HiGHS' tolerance, so that a tiny r_i may point where x_i has no bound; the set has.
+        """
         value, reduced = 0.0, cost.copy()
         for pair, marginals in ((self._ub, solved.ineqlin.marginals), (self._eq, solved.eqlin.marginals)):
             if pair is None:
@@ -203,6 +221,8 @@ class LinearProgram(AtomSet):
         size = float(np.abs(cost).max()) + 1e-300
         reduced[np.abs(reduced) <= 1e-13 * size] = 0.0
         ends = np.where(reduced > 0, self._bounds[:, 0], self._bounds[:, 1])
+        for i in np.flatnonzero(np.isinf(ends) & (reduced != 0)).tolist():
+            ends[i] = self._end(i, bool(reduced[i] < 0))
         with np.errstate(invalid="ignore"):
             parts = np.where(reduced == 0, 0.0, reduced * ends)
         lower = value + float(parts.sum())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers._arrays import as_tensor, to_user, wants_numpy
-from unknot.solvers.lines import Point
+from unknot.solvers.lines import Direction, Line, Point
 from unknot.solvers.structured import Atom
 
 REFRESH_EVERY = 1000
@@ -100,3 +100,69 @@ class QuadraticObjective(Objective):
     @abstractmethod
     def linear(self, atom: Atom, image: Tensor) -> float:
         """⟨z, b⟩ in f(θ) = ½⟨θ, Hθ⟩ - ⟨b, θ⟩ + constant."""
+
+
+class ProductPoint(Point):
+    """A point of an f that sees θ through a product Aθ, which is kept up to date and now and then computed anew."""
+
+    _f: Any
+    _gradient: Tensor | None
+
+    def __init__(self, objective: Any, x: Tensor) -> None:
+        self._f = objective
+        self.jump(x)
+
+    def _product(self) -> Tensor:
+        """What is kept: Aθ, or Aθ minus a constant."""
+        product: Tensor = self._f.map.apply(self.x)
+        return product
+
+    def _forget(self) -> None:
+        """Drop what was known of f at θ."""
+        self._gradient = None
+
+    def jump(self, x: Tensor) -> None:
+        """θ ← x, with a new product."""
+        self.x = x.contiguous()
+        self._kept, self._moves = self._product(), 0
+        self._forget()
+
+    def refresh(self) -> bool:
+        """The product anew, if it was only updated since the last time."""
+        if not self._moves:
+            return False
+        self.jump(self.x)
+        return True
+
+    def _image(self, atom: Atom) -> Tensor:
+        """A z."""
+        image: Tensor = self._f.map.image(atom)
+        return image
+
+    def _along(self, direction: Direction, product: Tensor) -> Tensor:
+        """A d, given Aθ."""
+        image = product * direction.iterate if direction.iterate else torch.zeros_like(product)
+        for weight, atom in direction.terms:
+            image.add_(self._image(atom), alpha=weight)
+        return image
+
+    def _follow(self, line: Line, step: float) -> None:
+        """What becomes of the rest after a move."""
+        self._forget()
+
+    def move(self, line: Line, step: float) -> None:
+        """Along the line, whose image moves the product."""
+        assert line.image is not None
+        line.direction.move(self.x, step)
+        self._kept.add_(line.image, alpha=step)
+        self._moves += 1
+        if self._moves >= REFRESH_EVERY:
+            self.jump(self.x)
+        else:
+            self._follow(line, step)
+
+    def blend(self, other: Any, share: float) -> None:
+        """Both θ and the product."""
+        self.x.lerp_(other.x, share)
+        self._kept.lerp_(other._kept, share)
+        self._forget()

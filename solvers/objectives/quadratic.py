@@ -13,7 +13,7 @@ from torch import Tensor
 from unknot.solvers._arrays import as_tensor, dot, norm, wants_numpy
 from unknot.solvers.lines import Direction, Line, Point, QuadraticLine
 from unknot.solvers.maps import LinearMap, mean_factor, read_pair
-from unknot.solvers.objectives.base import CACHE_BYTES, REFRESH_EVERY, QuadraticObjective
+from unknot.solvers.objectives.base import CACHE_BYTES, ProductPoint, QuadraticObjective
 from unknot.solvers.structured import Atom
 
 
@@ -109,7 +109,8 @@ class _DistancePoint(Point):
         return self._gradient
 
     def value(self) -> float:
-        return dot(self.gradient(), self.x - self._f.target) / 2
+        gradient = self.gradient()
+        return dot(gradient, gradient if self._f.mask is None else self.x - self._f.target) / 2
 
     def error(self) -> float:
         unit = float(torch.finfo(self._f.dtype).eps)
@@ -117,11 +118,13 @@ class _DistancePoint(Point):
 
     def along(self, direction: Direction) -> Line:
         slope = direction.inner(self.gradient(), self.x)
-        if self._f.mask is None:
-            curvature = direction.squared_norm(self.x)
-        else:
+
+        def curvature() -> float:
+            if self._f.mask is None:
+                return direction.squared_norm(self.x)
             d = direction.dense(self.x)
-            curvature = dot(d, self._f.weigh(d))
+            return dot(d, self._f.weigh(d))
+
         return QuadraticLine(direction, self.x, slope, curvature, None)
 
     def move(self, line: Line, step: float) -> None:
@@ -229,36 +232,22 @@ class Quadratic(QuadraticObjective):
         return atom.inner(self.b)
 
 
-class _QuadraticPoint(Point):
-    def __init__(self, objective: Quadratic, x: Tensor) -> None:
-        self._f = objective
-        self.jump(x)
-
-    def jump(self, x: Tensor) -> None:
-        self.x = x.contiguous()
-        self._product = self._f.map.apply(self.x)
-        self._moves = 0
-        self._gradient: Tensor | None = None
+class _QuadraticPoint(ProductPoint):
+    _f: Quadratic
 
     def land(self, x: Tensor, image: Tensor | None) -> None:
         if image is None:
             return self.jump(x)
-        self.x, self._product, self._gradient = x.contiguous(), image, None
+        self.x, self._kept, self._gradient = x.contiguous(), image, None
         self._moves = 1
-
-    def refresh(self) -> bool:
-        if not self._moves:
-            return False
-        self.jump(self.x)
-        return True
 
     def gradient(self) -> Tensor:
         if self._gradient is None:
-            self._gradient = self._product - self._f.b
+            self._gradient = self._kept - self._f.b
         return self._gradient
 
     def value(self) -> float:
-        return dot(self.x, self._product - 2 * self._f.b) / 2 + self._f.constant
+        return dot(self.x, self._kept - 2 * self._f.b) / 2 + self._f.constant
 
     def error(self) -> float:
         unit = float(torch.finfo(self._f.dtype).eps)
@@ -268,26 +257,9 @@ class _QuadraticPoint(Point):
         return self.error() * norm(self.x)  # ½⟨θ, Qθ⟩ and ⟨b, θ⟩ may cancel
 
     def along(self, direction: Direction) -> Line:
-        image = self._product * direction.iterate if direction.iterate else torch.zeros_like(self._product)
-        for weight, atom in direction.terms:
-            image.add_(self._f.map.image(atom), alpha=weight)
+        image = self._along(direction, self._kept)
         slope = direction.inner(self.gradient(), self.x)
-        return QuadraticLine(direction, self.x, slope, direction.inner(image, self.x), image)
-
-    def move(self, line: Line, step: float) -> None:
-        assert isinstance(line, QuadraticLine)
-        assert line.image is not None
-        line.direction.move(self.x, step)
-        self._product.add_(line.image, alpha=step)
-        self._gradient = None
-        self._moves += 1
-        if self._moves >= REFRESH_EVERY:
-            self.jump(self.x)
-
-    def blend(self, other: "_QuadraticPoint", share: float) -> None:
-        self.x.lerp_(other.x, share)
-        self._product.lerp_(other._product, share)
-        self._gradient = None
+        return QuadraticLine(direction, self.x, slope, lambda: direction.inner(image, self.x), image)
 
 
 class LeastSquares(QuadraticObjective):
@@ -358,46 +330,43 @@ class LeastSquares(QuadraticObjective):
         return math.sqrt(self.factor) * dot(image, self.target)
 
 
-class _LeastSquaresPoint(Point):
+class _LeastSquaresPoint(ProductPoint):
+    """Keeps the residual Ax - b, and what atoms with a name have for products."""
+
+    _f: LeastSquares
+
     def __init__(self, objective: LeastSquares, x: Tensor) -> None:
-        self._f = objective
         self._images: dict[Hashable, Tensor] = {}
         self._products: dict[Hashable, Tensor] = {}
         item = objective.target.element_size()
         self._room = max(64, CACHE_BYTES // (item * (objective.map.rows + objective.map.columns)))
         self._linear: Tensor | None = None
-        self.jump(x)
+        super().__init__(objective, x)
 
-    def jump(self, x: Tensor) -> None:
-        self.x = x.contiguous()
-        self._residual = self._f.map.apply(self.x) - self._f.target
-        self._gradient: Tensor | None = None
-        self._wanted = False
-        self._moves = 0
+    def _product(self) -> Tensor:
+        return self._f.map.apply(self.x) - self._f.target
+
+    def _forget(self) -> None:
+        self._gradient, self._wanted = None, False
 
     def land(self, x: Tensor, image: Tensor | None) -> None:
         if image is None:
             return self.jump(x)
-        self.x, self._residual = x.contiguous(), image / math.sqrt(self._f.factor) - self._f.target
-        self._gradient, self._wanted, self._moves = None, False, 1
-
-    def refresh(self) -> bool:
-        if not self._moves:
-            return False
-        self.jump(self.x)
-        return True
+        self.x, self._kept = x.contiguous(), image / math.sqrt(self._f.factor) - self._f.target
+        self._moves = 1
+        self._forget()
 
     def value(self) -> float:
-        return self._f.factor * dot(self._residual, self._residual) / 2
+        return self._f.factor * dot(self._kept, self._kept) / 2
 
     def error(self) -> float:
         unit = float(torch.finfo(self._f.dtype).eps)
-        size = norm(self._residual) + self._f.target_norm
+        size = norm(self._kept) + self._f.target_norm
         return unit / 2 * self._f.factor * self._f.map.frobenius * size
 
     def gradient(self) -> Tensor:
         if self._gradient is None:
-            self._gradient = self._f.factor * self._f.map.adjoint(self._residual)
+            self._gradient = self._f.factor * self._f.map.adjoint(self._kept)
         self._wanted = True
         return self._gradient
 
@@ -416,23 +385,12 @@ class _LeastSquaresPoint(Point):
         if not direction.iterate and len(terms) == 1 and terms[0][0] == 1.0:
             image = self._image(terms[0][1])
         else:
-            image = torch.zeros_like(self._residual)
-            if direction.iterate:
-                torch.add(self._residual, self._f.target, out=image).mul_(direction.iterate)
-            for weight, atom in terms:
-                image.add_(self._image(atom), alpha=weight)
-        slope = self._f.factor * dot(self._residual, image)
-        return QuadraticLine(direction, self.x, slope, self._f.factor * dot(image, image), image)
+            image = self._along(direction, self._kept + self._f.target if direction.iterate else self._kept)
+        slope = self._f.factor * dot(self._kept, image)
+        return QuadraticLine(direction, self.x, slope, lambda: self._f.factor * dot(image, image), image)
 
-    def move(self, line: Line, step: float) -> None:
-        assert isinstance(line, QuadraticLine)
-        assert line.image is not None
-        line.direction.move(self.x, step)
-        self._residual.add_(line.image, alpha=step)
-        self._moves += 1
-        if self._moves >= REFRESH_EVERY:
-            self.jump(self.x)
-        elif not self._wanted:  # a random step did without the gradient: keeping it would cost more than the step
+    def _follow(self, line: Line, step: float) -> None:
+        if not self._wanted:  # a random step did without the gradient: keeping it would cost more than the step
             self._gradient = None
         elif self._gradient is not None:
             self._move_gradient(line.direction, step)
@@ -459,11 +417,11 @@ class _LeastSquaresPoint(Point):
         for weight, product in products:
             gradient.add_(product, alpha=step * weight)
 
-    def blend(self, other: "_LeastSquaresPoint", share: float) -> None:
-        self.x.lerp_(other.x, share)
-        self._residual.lerp_(other._residual, share)
-        if self._gradient is not None:
-            self._gradient.lerp_(other.gradient(), share)  # ∇f is affine in θ
+    def blend(self, other: Any, share: float) -> None:
+        gradient, wanted = self._gradient, self._wanted
+        super().blend(other, share)
+        if gradient is not None:
+            self._gradient, self._wanted = gradient.lerp_(other.gradient(), share), wanted  # ∇f is affine in θ
         self._images, self._products = other._images, other._products
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from unknot.solvers._arrays import as_tensor, dot, norm, wants_numpy
 from unknot.solvers.lines import ConvexLine, Direction, Line, Point
 from unknot.solvers.maps import mean_factor, read_pair
-from unknot.solvers.objectives.base import REFRESH_EVERY, Objective
+from unknot.solvers.objectives.base import Objective, ProductPoint
 from unknot.solvers.objectives.quadratic import map_images
 
 
@@ -90,51 +90,35 @@ class Logistic(Objective):
         return _LogisticPoint(self, x)
 
 
-class _LogisticPoint(Point):
-    def __init__(self, objective: Logistic, x: Tensor) -> None:
-        self._f = objective
-        self.jump(x)
-
-    def jump(self, x: Tensor) -> None:
-        self.x = x.contiguous()
-        self._scores = self._f.map.apply(self.x)
-        self._forget()
-        self._moves = 0
+class _LogisticPoint(ProductPoint):
+    _f: Logistic
 
     def _forget(self) -> None:
-        self._gradient: Tensor | None = None
+        self._gradient = None
         self._value: float | None = None
-
-    def refresh(self) -> bool:
-        if not self._moves:
-            return False
-        self.jump(self.x)
-        return True
 
     def value(self) -> float:
         if self._value is None:
-            self._value = self._f.loss(self._scores)
+            self._value = self._f.loss(self._kept)
             if self._f.ridge:
                 self._value += self._f.ridge * dot(self.x, self.x) / 2
         return self._value
 
     def gradient(self) -> Tensor:
         if self._gradient is None:
-            self._gradient = self._f.map.adjoint(self._f.loss_gradient(self._scores))
+            self._gradient = self._f.map.adjoint(self._f.loss_gradient(self._kept))
             if self._f.ridge:
                 self._gradient.add_(self.x, alpha=self._f.ridge)
         return self._gradient
 
     def error(self) -> float:
         f = self._f
-        size = f.factor * f.map.frobenius * (math.sqrt(f.map.rows) + norm(self._scores))
+        size = f.factor * f.map.frobenius * (math.sqrt(f.map.rows) + norm(self._kept))
         return float(torch.finfo(f.dtype).eps) / 2 * (size + f.ridge * norm(self.x))
 
     def along(self, direction: Direction) -> Line:
-        image = self._scores * direction.iterate if direction.iterate else torch.zeros_like(self._scores)
-        for weight, atom in direction.terms:
-            image.add_(self._f.map.image(atom), alpha=weight)
-        f, scores = self._f, self._scores
+        f, scores = self._f, self._kept.clone()
+        image = self._along(direction, scores)
         loss = f.loss(scores)
         linear = square = 0.0
         if f.ridge:
@@ -149,21 +133,6 @@ class _LogisticPoint(Point):
             _rounding(loss, f.dtype),
             image,
         )
-
-    def move(self, line: Line, step: float) -> None:
-        assert isinstance(line, ConvexLine)
-        assert line.image is not None
-        line.direction.move(self.x, step)
-        self._scores = self._scores + step * line.image
-        self._forget()
-        self._moves += 1
-        if self._moves >= REFRESH_EVERY:
-            self.jump(self.x)
-
-    def blend(self, other: "_LogisticPoint", share: float) -> None:
-        self.x.lerp_(other.x, share)
-        self._scores = torch.lerp(self._scores, other._scores, share)
-        self._forget()
 
 
 def _rounding(value: float, dtype: torch.dtype) -> float:

@@ -1,5 +1,7 @@
 """Atom sets: the oracle is right, structured atoms agree with dense ones, wrappers keep their promises."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -272,3 +274,23 @@ def test_a_dictionary_contains_its_hull_and_not_what_lies_between_it_and_the_ori
     rng = np.random.default_rng(0)
     atoms, weights = rng.standard_normal((8, 3)), rng.dirichlet(np.ones(3))
     assert Dictionary(atoms).contains((atoms @ weights).astype(np.float32), 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["column", "row", "matrix", "torch"])
+def test_a_users_oracle_may_answer_with_sparse_atoms(kind: str) -> None:
+    def lmo(d: Any) -> Any:
+        flat = np.asarray(d).reshape(-1)
+        z = np.zeros(flat.size)
+        z[np.abs(flat).argmax()] = -np.sign(flat[np.abs(flat).argmax()])
+        if kind == "torch":
+            return torch.from_numpy(z).to_sparse()
+        return scipy.sparse.coo_array(z.reshape({"column": (-1, 1), "row": (1, -1), "matrix": np.shape(d)}[kind]))
+
+    y = np.random.default_rng(0).standard_normal((4, 3) if kind == "matrix" else 12)
+    result = frank_wolfe(y, Custom(lmo), variant="pairwise", tol=1e-9)
+    assert result.converged
+    assert all(isinstance(atom, Sparse) for atom in result.active)
+    dense = frank_wolfe(y.reshape(-1), L1Ball(1.0), variant="pairwise", tol=1e-9)
+    np.testing.assert_allclose(result.x.reshape(-1), dense.x, atol=1e-4)
+    with pytest.raises(ValueError, match=r"returned an atom of shape \[2, 2\]"):
+        frank_wolfe(y, Custom(lambda d: scipy.sparse.eye_array(2)))

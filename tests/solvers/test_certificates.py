@@ -14,6 +14,7 @@ from unknot.solvers import (
     LeastSquares,
     Logistic,
     Quadratic,
+    SquaredDistance,
     Status,
     frank_wolfe,
     homotopy_cgm,
@@ -23,56 +24,36 @@ from unknot.solvers import (
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
-from unknot.solvers.atoms import (
-    Birkhoff,
-    Box,
-    Custom,
-    Dictionary,
-    Ellipsoid,
-    GroupBall,
-    Hypersimplex,
-    Inexact,
-    KSparse,
-    L1Ball,
-    L2Ball,
-    Lazy,
-    LinearProgram,
-    LInfBall,
-    NuclearBall,
-    OrderedWeightedBall,
-    Paths,
-    Product,
-    PSDTrace,
-    Simplex,
-    Symmetric,
-)
+from unknot.solvers import atoms as sets
+from unknot.solvers.active import ActiveSet
+from unknot.solvers.corrections import HULL, ROOM, QuadraticCorrection
 from unknot.solvers.feasibility import certainly_infeasible
 from unknot.solvers.result import Run
 from unknot.solvers.stochastic import SampledEntries
-from unknot.solvers.terms import Box as BoxTerm
-from unknot.solvers.terms import Linear, project_psd_trace
+from unknot.solvers.structured import Dense
+from unknot.solvers.terms import Box, Linear, project_psd_trace
 
 RNG = np.random.default_rng(0)
 MATRIX = RNG.standard_normal((6, 9))
 
 SETS: list[Any] = [
-    L1Ball(2.0),
-    Simplex(3.0),
-    L2Ball(1.5),
-    KSparse(2, 1.5),
-    Hypersimplex(2, 1.5),
-    Box(-1.0, np.arange(6.0)),
-    LInfBall(0.5),
-    Ellipsoid(np.diag(np.arange(1.0, 7.0)), np.ones(6)),
-    GroupBall([0, 0, 1, 1, 1, 2], 2.0),
-    OrderedWeightedBall([3.0, 2.0, 2.0, 1.0, 0.5, 0.0], 2.0),
-    Dictionary(MATRIX),
-    Paths([(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3)]),
-    LinearProgram(A_ub=np.abs(MATRIX.T), b_ub=np.ones(9)),
-    Product(L1Ball(2.0, dim=2), Hypersimplex(1, 1.0, dim=4)),
-    Symmetric(Dictionary(MATRIX)),
-    Inexact(L1Ball(2.0), multiplicative=0.5),
-    Lazy(Dictionary(MATRIX)),
+    sets.L1Ball(2.0),
+    sets.Simplex(3.0),
+    sets.L2Ball(1.5),
+    sets.KSparse(2, 1.5),
+    sets.Hypersimplex(2, 1.5),
+    sets.Box(-1.0, np.arange(6.0)),
+    sets.LInfBall(0.5),
+    sets.Ellipsoid(np.diag(np.arange(1.0, 7.0)), np.ones(6)),
+    sets.GroupBall([0, 0, 1, 1, 1, 2], 2.0),
+    sets.OrderedWeightedBall([3.0, 2.0, 2.0, 1.0, 0.5, 0.0], 2.0),
+    sets.Dictionary(MATRIX),
+    sets.Paths([(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3)]),
+    sets.LinearProgram(A_ub=np.abs(MATRIX.T), b_ub=np.ones(9)),
+    sets.Product(sets.L1Ball(2.0, dim=2), sets.Hypersimplex(1, 1.0, dim=4)),
+    sets.Symmetric(sets.Dictionary(MATRIX)),
+    sets.Inexact(sets.L1Ball(2.0), multiplicative=0.5),
+    sets.Lazy(sets.Dictionary(MATRIX)),
 ]
 
 
@@ -89,11 +70,13 @@ def test_answers_come_with_a_bound_that_no_atom_is_below(atoms: Any, dtype: torc
         assert lower <= value + slack * abs(value)
         others = [bound.ask(torch.randn(6, generator=generator, dtype=dtype)).atom for _ in range(5)]
         assert all(float((other.dense().double() * d.double()).sum()) >= lower for other in others)
-        if not isinstance(atoms, Inexact):
+        if not isinstance(atoms, sets.Inexact):
             assert lower >= value - 1e-4 * max(1.0, abs(value)) * (1 if dtype == torch.float64 else 10)
 
 
-@pytest.mark.parametrize("atoms", [a for a in SETS if not isinstance(a, Inexact | Lazy | Symmetric)], ids=str)
+@pytest.mark.parametrize(
+    "atoms", [a for a in SETS if not isinstance(a, sets.Inexact | sets.Lazy | sets.Symmetric)], ids=str
+)
 def test_membership_and_projection_agree_with_the_oracle(atoms: Any) -> None:
     rng = np.random.default_rng(1)
     points = np.stack([atoms.lmo(rng.standard_normal(6)) for _ in range(8)])
@@ -112,8 +95,8 @@ def test_membership_and_projection_agree_with_the_oracle(atoms: Any) -> None:
 def test_a_cache_behind_a_symmetric_set_gives_no_false_gap() -> None:
     rng = np.random.default_rng(0)
     atoms, y = rng.standard_normal((20, 60)), 2 * rng.standard_normal(20)
-    best = frank_wolfe(y, Dictionary(atoms, symmetric=True), variant="fully-corrective", tol=1e-11).value
-    result = frank_wolfe(y, Symmetric(Lazy(Dictionary(atoms))), max_iterations=400, tol=0)
+    best = frank_wolfe(y, sets.Dictionary(atoms, symmetric=True), variant="fully-corrective", tol=1e-11).value
+    result = frank_wolfe(y, sets.Symmetric(sets.Lazy(sets.Dictionary(atoms))), max_iterations=400, tol=0)
     assert (result.trace.gap >= result.trace.value - best - 1e-10).all()
 
 
@@ -121,7 +104,7 @@ def test_a_cache_behind_a_symmetric_set_gives_no_false_gap() -> None:
 def test_an_eigensolver_that_may_be_wrong_certifies_nothing(method: str) -> None:
     noise = np.random.default_rng(0).standard_normal((150, 150))
     y = 3 * (noise + noise.T)
-    atoms = PSDTrace(30.0, tol=1e-2, method=method)
+    atoms = sets.PSDTrace(30.0, tol=1e-2, method=method)
     assert atoms.ask(torch.from_numpy(y)).lower == -math.inf
     result = frank_wolfe(y, atoms, tol=5.0, max_iterations=60, track=False)
     best = float(((project_psd_trace(y, 30.0) - y) ** 2).sum()) / 2
@@ -131,7 +114,7 @@ def test_an_eigensolver_that_may_be_wrong_certifies_nothing(method: str) -> None
 
 
 def test_a_warm_start_on_an_eigenvector_does_not_hide_a_lower_one() -> None:
-    atoms = PSDTrace(1.0, method="lanczos").bind(torch.float64, torch.device("cpu"), False)
+    atoms = sets.PSDTrace(1.0, method="lanczos").bind(torch.float64, torch.device("cpu"), False)
     first = torch.diag(torch.linspace(1.0, 2.0, 200, dtype=torch.float64))
     atoms.ask(first)
     second = first.clone()
@@ -141,8 +124,19 @@ def test_a_warm_start_on_an_eigenvector_does_not_hide_a_lower_one() -> None:
     assert abs(float(answer.atom.u[77])) == pytest.approx(1.0, abs=1e-6)  # type: ignore[attr-defined]
 
 
+def test_a_linear_programme_has_a_bound_where_vertices_tie() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((8, 6)) + 0.1
+    atoms = sets.LinearProgram(A_ub=rows, b_ub=np.ones(8))
+    for row in rows:
+        cost = torch.from_numpy(-row + 1e-9 * rng.standard_normal(6))  # nearly a facet: prices nearly feasible
+        z, lower = atoms.ask(cost)
+        value = float(z.dense() @ cost)
+        assert value - 1e-6 <= lower <= value
+
+
 def test_the_cache_forgets_the_oldest_first() -> None:
-    lazy = Lazy(L1Ball(1.0), capacity=4)
+    lazy = sets.Lazy(sets.L1Ball(1.0), capacity=4)
     for index in range(10):
         lazy.ask(torch.eye(10, dtype=torch.float64)[index] * 10.0**index)
     assert sorted(atom.index for atom in lazy._stack.atoms) == [6, 7, 8, 9]  # type: ignore[attr-defined]
@@ -159,9 +153,9 @@ def test_deterministic_values_belong_to_their_iterate() -> None:
 
 def test_sampled_entries_over_sets_that_take_no_sparse_direction() -> None:
     entries = SampledEntries([0, 1, 2], [1, 0, 2], [1.0, 2.0, 3.0], (3, 3), batch_size=2)
-    for atoms in (L2Ball(2.0), PSDTrace(2.0), Lazy(NuclearBall(2.0))):
+    for atoms in (sets.L2Ball(2.0), sets.PSDTrace(2.0), sets.Lazy(sets.NuclearBall(2.0))):
         assert np.isfinite(stochastic_frank_wolfe(entries, atoms, max_iterations=20).x).all()
-    inexact = stochastic_homotopy_cgm(entries, NuclearBall(2.0), oracle_error=0.5, max_iterations=20)
+    inexact = stochastic_homotopy_cgm(entries, sets.NuclearBall(2.0), oracle_error=0.5, max_iterations=20)
     assert np.isfinite(inexact.x).all()
 
 
@@ -174,19 +168,35 @@ def test_random_pursuit_that_is_stopped_has_a_gap() -> None:
 
 def test_homotopy_stopped_between_evaluations_has_a_gap() -> None:
     stop = homotopy_cgm(
-        np.ones(3), L2Ball(1.0), BoxTerm(0.0), callback=lambda s: s.iteration == 7, evaluate_every=5, max_iterations=50
+        np.ones(3),
+        sets.L2Ball(1.0),
+        Box(0.0),
+        callback=lambda s: s.iteration == 7,
+        evaluate_every=5,
+        max_iterations=50,
     )
     assert math.isfinite(stop.gap)
     assert math.isfinite(stop.value)
 
 
+def test_averaged_gradients_certify_nothing() -> None:
+    y = 2 * np.random.default_rng(0).standard_normal(8)
+    best = frank_wolfe(y, sets.L1Ball(1.0), variant="fully-corrective", tol=1e-12).value
+    result = stochastic_homotopy_cgm(y, sets.L1Ball(1.0), max_iterations=100)
+    assert (result.trace.gap >= result.trace.value - best).all()
+    noisy = stochastic_homotopy_cgm(lambda x, rng: x - y, sets.L1Ball(1.0), (), np.zeros(8), max_iterations=5)
+    assert noisy.gap == math.inf
+    with pytest.raises(ValueError, match="random gradients give no gap to stop on"):
+        stochastic_homotopy_cgm(lambda x, rng: x - y, sets.L1Ball(1.0), (), np.zeros(8), tol=1.0)  # type: ignore[call-arg]
+
+
 def test_certainly_infeasible_needs_a_margin_and_keeps_to_the_time() -> None:
     apart = Linear(np.ones((1, 3)), 5.0, 5.0, name="sum is 5")
     with pytest.warns(UserWarning, match="are infeasible"):
-        assert homotopy_cgm(np.zeros(3), Simplex(), apart, max_iterations=200).status == "infeasible"
+        assert homotopy_cgm(np.zeros(3), sets.Simplex(), apart, max_iterations=200).status == "infeasible"
     run = Run(10, 0.0, 0.0, None, False, True, "expired")
     asked = []
-    watched = Custom(lambda d: asked.append(1) or np.eye(3)[d.argmin()], shape=(3,)).bind(
+    watched = sets.Custom(lambda d: asked.append(1) or np.eye(3)[d.argmin()], shape=(3,)).bind(
         torch.float64, torch.device("cpu"), True
     )
     x = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
@@ -197,7 +207,7 @@ def test_certainly_infeasible_needs_a_margin_and_keeps_to_the_time() -> None:
 
 def test_singular_quadratics_do_not_stall_at_a_wrong_point() -> None:
     f = Quadratic(np.diag([1.0, 0, 0]), np.array([0.3, 1, 0.5]))
-    result = frank_wolfe(f, L1Ball(1.0), variant="fully-corrective")
+    result = frank_wolfe(f, sets.L1Ball(1.0), variant="fully-corrective")
     assert result.converged
     assert result.value == pytest.approx(-1.0, abs=1e-9)
     rng = np.random.default_rng(0)
@@ -208,6 +218,33 @@ def test_singular_quadratics_do_not_stall_at_a_wrong_point() -> None:
         pairwise = frank_wolfe(f, atoms, variant="pairwise", tol=1e-8, max_iterations=20_000)
         assert corrective.converged
         assert corrective.value == pytest.approx(pairwise.value, abs=1e-6)
+
+
+def test_corrections_of_objectives_that_are_not_quadratic_take_few_gradients() -> None:
+    rng = np.random.default_rng(0)
+    atoms = rng.standard_normal((6, 15))
+    matrix = torch.from_numpy(rng.standard_normal((20, 6)) * np.logspace(0, -1, 6))
+    labels = torch.from_numpy(rng.random(20))
+    asked = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        asked.append(1)
+        scores = matrix @ x
+        return (torch.nn.functional.softplus(scores) - labels * scores).sum() + 5e-5 * (x**2).sum()
+
+    result = frank_wolfe(Differentiable(f, shape=(6,)), atoms, variant="fully-corrective", tol=1e-8)
+    assert result.converged
+    assert len(asked) < 150  # 561 by accelerated projected gradients
+
+
+def test_corrections_forget_atoms_that_left() -> None:
+    rng = np.random.default_rng(0)
+    f = SquaredDistance(rng.standard_normal(20))
+    correction = QuadraticCorrection(f, HULL)
+    for _ in range(60):
+        parts = [(0.1, Dense(1.0, None, torch.from_numpy(rng.standard_normal(20)))) for _ in range(10)]
+        correction.solve(ActiveSet(torch.zeros(20, dtype=torch.float64), parts), f.at(torch.zeros(20).double()))
+    assert len(correction._atoms) <= 10 + 2 * 10 + ROOM  # of 600
 
 
 def test_cones_that_fall_for_ever_say_so_and_end() -> None:
@@ -239,9 +276,9 @@ def d_optimal(m: int, n: int) -> Differentiable:
 @pytest.mark.parametrize("problem", [a_optimal, d_optimal])
 def test_objectives_with_a_domain_never_rise(problem: Any, step: str) -> None:
     f = problem(8, 3)
-    result = frank_wolfe(f, Simplex(), np.full(8, 1 / 8), step=step, max_iterations=200, tol=1e-3)
+    result = frank_wolfe(f, sets.Simplex(), np.full(8, 1 / 8), step=step, max_iterations=200, tol=1e-3)
     assert (np.diff(result.trace.value) <= 1e-9 * np.abs(result.trace.value[:-1])).all()
-    best = frank_wolfe(f, Simplex(), np.full(8, 1 / 8), variant="away", max_iterations=2000, tol=1e-7)
+    best = frank_wolfe(f, sets.Simplex(), np.full(8, 1 / 8), variant="away", max_iterations=2000, tol=1e-7)
     assert best.converged
     assert (result.trace.gap >= result.trace.value - best.value - 1e-9).all()
     assert result.value - best.value < 0.3
@@ -250,19 +287,19 @@ def test_objectives_with_a_domain_never_rise(problem: Any, step: str) -> None:
 @pytest.mark.parametrize("variant", ["norm-corrective", "fully-corrective"])
 def test_corrections_mind_the_domain(variant: str) -> None:
     result = frank_wolfe(
-        a_optimal(8, 3), Simplex(), np.full(8, 1 / 8), variant=variant, time_limit=5, max_iterations=40
+        a_optimal(8, 3), sets.Simplex(), np.full(8, 1 / 8), variant=variant, time_limit=5, max_iterations=40
     )
     assert (np.diff(result.trace.value) <= 1e-9 * np.abs(result.trace.value[:-1])).all()
 
 
 def test_callbacks_may_return_a_bool_of_numpy() -> None:
-    result = frank_wolfe(np.ones(4), L1Ball(1.0), callback=lambda s: np.bool_(s.iteration == 2), tol=0)
+    result = frank_wolfe(np.ones(4), sets.L1Ball(1.0), callback=lambda s: np.bool_(s.iteration == 2), tol=0)
     assert result.status == Status.STOPPED
 
 
 @pytest.mark.parametrize("variant", ["plain", "away", "pairwise", "fully-corrective", "blended-pairwise"])
 def test_a_result_is_a_start(variant: str) -> None:
-    box = Custom(lambda d: -np.sign(d))
+    box = sets.Custom(lambda d: -np.sign(d))
     y = np.array([0.3, -2.0, 0.1, 0.7])
     first = frank_wolfe(y, box, variant=variant, max_iterations=5, tol=0)
     again = frank_wolfe(y, box, first, variant=variant, max_iterations=500, tol=1e-9)
@@ -275,37 +312,39 @@ def test_a_result_is_a_start(variant: str) -> None:
 def test_nothing_moves_is_said() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((20, 8)).astype(np.float32)
-    result = frank_wolfe(LeastSquares(matrix, matrix[:, 0]), L1Ball(0.5), variant="fully-corrective", tol=1e-30)
+    result = frank_wolfe(LeastSquares(matrix, matrix[:, 0]), sets.L1Ball(0.5), variant="fully-corrective", tol=1e-30)
     assert result.status == Status.STALLED
     assert result.iterations < 200
 
 
 def test_relative_tolerance() -> None:
     y = 1e6 * np.random.default_rng(0).standard_normal(30)
-    result = frank_wolfe(y, L1Ball(1e5), tol=0, rtol=1e-3, max_iterations=5000)
+    result = frank_wolfe(y, sets.L1Ball(1e5), tol=0, rtol=1e-3, max_iterations=5000)
     assert result.converged
     assert result.gap <= 1e-3 * result.value
     with pytest.raises(ValueError, match="rtol is 2"):
-        frank_wolfe(y, L1Ball(1.0), rtol=2)
+        frank_wolfe(y, sets.L1Ball(1.0), rtol=2)
 
 
 def test_dictionary_starts_have_no_dust() -> None:
     atoms = np.random.default_rng(0).standard_normal((5, 9))
-    parts = Dictionary(atoms).decompose(torch.from_numpy(atoms[:, 3]))
+    parts = sets.Dictionary(atoms).decompose(torch.from_numpy(atoms[:, 3]))
     assert len(parts) == 1
 
 
 def test_complex_input_and_operators() -> None:
     with pytest.raises(ValueError, match="complex"):
-        frank_wolfe(np.ones(3) * 1j, L1Ball(1.0))
+        frank_wolfe(np.ones(3) * 1j, sets.L1Ball(1.0))
     rng = np.random.default_rng(0)
     matrix, target = rng.standard_normal((12, 6)), rng.standard_normal(12)
     operator = scipy.sparse.linalg.aslinearoperator(matrix)
-    dense = frank_wolfe(LeastSquares(matrix, target), L1Ball(0.5), variant="pairwise", tol=1e-9)
-    through = frank_wolfe(LeastSquares(operator, target), L1Ball(0.5), variant="pairwise", tol=1e-9)
+    dense = frank_wolfe(LeastSquares(matrix, target), sets.L1Ball(0.5), variant="pairwise", tol=1e-9)
+    through = frank_wolfe(LeastSquares(operator, target), sets.L1Ball(0.5), variant="pairwise", tol=1e-9)
     np.testing.assert_allclose(dense.x, through.x, atol=1e-7)
     square = matrix.T @ matrix
-    sparse = frank_wolfe(Quadratic(scipy.sparse.csr_array(square), matrix.T @ target), L1Ball(0.5), variant="pairwise")
+    sparse = frank_wolfe(
+        Quadratic(scipy.sparse.csr_array(square), matrix.T @ target), sets.L1Ball(0.5), variant="pairwise"
+    )
     np.testing.assert_allclose(dense.x, sparse.x, atol=1e-3)
 
 
@@ -324,10 +363,10 @@ def test_soft_labels_and_ridge() -> None:
 
 def test_one_and_one_point_zero_are_not_confused() -> None:
     with pytest.raises(ValueError, match=r"expected a constant between 0 and 1.*'line-search' for 1"):
-        frank_wolfe(np.ones(3), L1Ball(1.0), step=1.0)
+        frank_wolfe(np.ones(3), sets.L1Ball(1.0), step=1.0)
     assert (
-        frank_wolfe(np.ones(3), L1Ball(0.5), step=np.int64(1)).value
-        == frank_wolfe(np.ones(3), L1Ball(0.5), step="line-search").value
+        frank_wolfe(np.ones(3), sets.L1Ball(0.5), step=np.int64(1)).value
+        == frank_wolfe(np.ones(3), sets.L1Ball(0.5), step="line-search").value
     )
 
 
@@ -343,7 +382,7 @@ def test_accelerated_runs_look_again_before_they_claim() -> None:
 
 def test_plain_runs_over_permutations_stay_small() -> None:
     rng = np.random.default_rng(0)
-    result = frank_wolfe(rng.random((30, 30)), Birkhoff(30), max_iterations=200, tol=0)
+    result = frank_wolfe(rng.random((30, 30)), sets.Birkhoff(30), max_iterations=200, tol=0)
     assert len(result.active) > 20
     assert result.active[0].parts()[0].numel() == 30  # n entries of an atom are kept, not n²
     np.testing.assert_allclose(result.x.sum(0), 1.0)

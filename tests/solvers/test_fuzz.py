@@ -24,23 +24,7 @@ from unknot.solvers import (
     nonnegative_matching_pursuit,
     variance_reduced_frank_wolfe,
 )
-from unknot.solvers.atoms import (
-    Box,
-    Dictionary,
-    Ellipsoid,
-    GroupBall,
-    Hypersimplex,
-    Inexact,
-    KSparse,
-    L1Ball,
-    L2Ball,
-    Lazy,
-    LinearProgram,
-    OrderedWeightedBall,
-    Product,
-    Simplex,
-    Symmetric,
-)
+from unknot.solvers import atoms as sets
 
 SETS = (
     "l1",
@@ -79,21 +63,21 @@ SOLVERS = (
 
 def make_set(name: str, n: int, rng: np.random.Generator) -> Any:
     if name == "programme":
-        return LinearProgram(A_ub=rng.random((n + 2, n)) + 0.1, b_ub=np.ones(n + 2))
+        return sets.LinearProgram(A_ub=rng.random((n + 2, n)) + 0.1, b_ub=np.ones(n + 2))
     if name == "ellipsoid":
         root = rng.standard_normal((n, n))
-        return Ellipsoid(root @ root.T + 0.1 * np.eye(n), 0.3 * rng.standard_normal(n))
+        return sets.Ellipsoid(root @ root.T + 0.1 * np.eye(n), 0.3 * rng.standard_normal(n))
     return {
-        "l1": lambda: L1Ball(rng.uniform(0.3, 2), n),
-        "simplex": lambda: Simplex(rng.uniform(0.3, 2), n),
-        "l2": lambda: L2Ball(rng.uniform(0.3, 2), n),
-        "k-sparse": lambda: KSparse(2, rng.uniform(0.2, 1), n),
-        "hypersimplex": lambda: Hypersimplex(2, rng.uniform(0.2, 1), n),
-        "box": lambda: Box(-rng.random(n), rng.random(n)),
-        "group": lambda: GroupBall(rng.integers(3, size=n), rng.uniform(0.3, 2)),
-        "owl": lambda: OrderedWeightedBall(np.sort(rng.random(n) + 0.1)[::-1], rng.uniform(0.3, 1)),
-        "dictionary": lambda: Dictionary(rng.standard_normal((n, 2 * n))),
-        "product": lambda: Product(Simplex(1.0, n // 2), L1Ball(0.7, n - n // 2)),
+        "l1": lambda: sets.L1Ball(rng.uniform(0.3, 2), n),
+        "simplex": lambda: sets.Simplex(rng.uniform(0.3, 2), n),
+        "l2": lambda: sets.L2Ball(rng.uniform(0.3, 2), n),
+        "k-sparse": lambda: sets.KSparse(2, rng.uniform(0.2, 1), n),
+        "hypersimplex": lambda: sets.Hypersimplex(2, rng.uniform(0.2, 1), n),
+        "box": lambda: sets.Box(-rng.random(n), rng.random(n)),
+        "group": lambda: sets.GroupBall(rng.integers(3, size=n), rng.uniform(0.3, 2)),
+        "owl": lambda: sets.OrderedWeightedBall(np.sort(rng.random(n) + 0.1)[::-1], rng.uniform(0.3, 1)),
+        "dictionary": lambda: sets.Dictionary(rng.standard_normal((n, 2 * n))),
+        "product": lambda: sets.Product(sets.Simplex(1.0, n // 2), sets.L1Ball(0.7, n - n // 2)),
     }[name]()
 
 
@@ -113,12 +97,12 @@ def make_objective(name: str, n: int, rng: np.random.Generator, dtype: Any) -> A
 
 def wrap(name: str, atoms: Any) -> Any:
     if name == "lazy":
-        return Lazy(atoms)
+        return sets.Lazy(atoms)
     if name == "multiplicative":
-        return Inexact(atoms, multiplicative=0.7)
+        return sets.Inexact(atoms, multiplicative=0.7)
     if name == "additive":
-        return Inexact(atoms, additive=1.0, curvature=0.5)
-    return Symmetric(Lazy(atoms)) if name == "symmetric-lazy" else atoms
+        return sets.Inexact(atoms, additive=1.0, curvature=0.5)
+    return sets.Symmetric(sets.Lazy(atoms)) if name == "symmetric-lazy" else atoms
 
 
 def run_one(seed: int) -> str | None:
@@ -142,7 +126,7 @@ def run_one(seed: int) -> str | None:
     rng.bit_generator.state = state
     atoms = wrap(wrapper, make_set(kind, n, rng))
     if wrapper == "symmetric-lazy":
-        exact = Symmetric(exact)
+        exact = sets.Symmetric(exact)
     draw = int(rng.integers(2**31))
     f = make_objective(form, n, np.random.default_rng(draw), dtype)
     wide = make_objective(form, n, np.random.default_rng(draw), np.float64)
@@ -218,10 +202,10 @@ class Optimum(NamedTuple):
 def reference(f: Any, atoms: Any) -> Any:
     """The optimum over a polytope by the fully corrective variant, over a round set by projected gradients."""
     root, centre = None, 0.0
-    if isinstance(atoms, Ellipsoid):
+    if isinstance(atoms, sets.Ellipsoid):
         root, centre = np.linalg.cholesky(atoms.matrix.numpy()), atoms.centre.numpy()
-        project = L2Ball(1.0).project
-    elif isinstance(atoms, L2Ball | GroupBall):
+        project = sets.L2Ball(1.0).project
+    elif isinstance(atoms, sets.L2Ball | sets.GroupBall):
         root, project = np.eye(f.shape[0]), atoms.project
     if root is None:
         return frank_wolfe(f, atoms, variant="fully-corrective", tol=1e-9, max_iterations=200)
@@ -239,14 +223,14 @@ def reference(f: Any, atoms: Any) -> Any:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_no_false_certificate_in_forty_problems(part: int) -> None:
-    wrong = [text for seed in range(10 * part, 10 * part + 10) if (text := run_one(seed))]
+def test_no_false_certificate_in_a_hundred_problems(part: int) -> None:
+    wrong = [text for seed in range(25 * part, 25 * part + 25) if (text := run_one(seed))]
     assert not wrong
 
 
-@pytest.mark.parametrize("seed", [343, 887])
+@pytest.mark.parametrize("seed", [343, 887, 107, 135])
 def test_problems_that_once_failed(seed: int) -> None:
-    """A dictionary that said no of its own point, and a span whose f is rounded by more than its gap."""
+    """A dictionary that said no of its own point, a span with f rounded by more than its gap, stalled references."""
     assert run_one(seed) == ""
 
 
@@ -254,7 +238,7 @@ def test_problems_that_once_failed(seed: int) -> None:
 def test_no_false_certificate_in_a_thousand_problems() -> None:
     found = [run_one(seed) for seed in range(1000)]
     assert not [text for text in found if text]
-    assert found.count(None) <= 30  # of these nothing is known: they are no passes
+    assert found.count(None) <= 10  # of these nothing is known: they are no passes
 
 
 def test_the_reference_agrees_with_clarabel() -> None:
@@ -267,14 +251,14 @@ def test_the_reference_agrees_with_clarabel() -> None:
         weights = np.sort(rng.random(6) + 0.1)[::-1]
         drops = weights - np.append(weights[1:], 0.0)
         constraint, atoms = [
-            ([cvxpy.norm1(x) <= 0.7], L1Ball(0.7)),
-            ([x >= 0, cvxpy.sum(x) == 0.7], Simplex(0.7)),
-            ([cvxpy.norm(x) <= 0.7], L2Ball(0.7)),
-            ([cvxpy.norm1(x) <= 0.6, cvxpy.norm_inf(x) <= 0.3], KSparse(2, 0.3)),
-            ([sum(cvxpy.norm(x[groups == g]) for g in range(3)) <= 0.7], GroupBall(groups, 0.7)),
+            ([cvxpy.norm1(x) <= 0.7], sets.L1Ball(0.7)),
+            ([x >= 0, cvxpy.sum(x) == 0.7], sets.Simplex(0.7)),
+            ([cvxpy.norm(x) <= 0.7], sets.L2Ball(0.7)),
+            ([cvxpy.norm1(x) <= 0.6, cvxpy.norm_inf(x) <= 0.3], sets.KSparse(2, 0.3)),
+            ([sum(cvxpy.norm(x[groups == g]) for g in range(3)) <= 0.7], sets.GroupBall(groups, 0.7)),
             (
                 [sum(drop * cvxpy.sum_largest(cvxpy.abs(x), k + 1) for k, drop in enumerate(drops)) <= 0.7],
-                OrderedWeightedBall(weights, 0.7),
+                sets.OrderedWeightedBall(weights, 0.7),
             ),
         ][seed]
         problem = cvxpy.Problem(cvxpy.Minimize(0.5 * cvxpy.sum_squares(matrix @ x - target)), constraint)

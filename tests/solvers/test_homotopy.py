@@ -16,6 +16,7 @@ from unknot.solvers import (
     Sampled,
     SampledEntries,
     SquaredDistance,
+    augmented_lagrangian_cgm,
     homotopy_cgm,
     minimise_over_intersection,
     s3ccm,
@@ -69,6 +70,16 @@ def test_gap_is_an_upper_bound_and_both_measures_fall() -> None:
     np.testing.assert_allclose(result.x, SOLUTION, atol=0.05)
     assert set(dict(trace)) == {"value", "gap", "time", "feasibility"}  # type: ignore[call-overload]
     assert "feasibility" in str(result)
+
+
+def test_prices_are_the_multipliers() -> None:
+    """x - a + Aᵀy = 0 for ½‖x - a‖² with Ax = 1, where the ball does not bind; whatever the scale of A."""
+    a = np.array([2.0, 1.0, 0.5, 0.3])
+    for scale in (1.0, 10.0):
+        equation = Linear(scale * np.ones((1, 4)), scale, scale)
+        result = augmented_lagrangian_cgm(a, L2Ball(4.0), equation, max_iterations=5000)
+        assert result.duals[0] * scale == pytest.approx([(a.sum() - 1) / 4], abs=0.03)
+    assert homotopy_cgm(a, L2Ball(4.0), equation, max_iterations=5).duals == ()
 
 
 def test_stops_at_the_certificate() -> None:
