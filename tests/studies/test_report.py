@@ -43,6 +43,21 @@ def test_page_needs_no_other_file_and_has_everything(small: pd.DataFrame, tmp_pa
     assert pd.read_csv(tmp_path / "out" / "signs.csv").agrees.notna().any()
 
 
+def test_markdown_says_what_the_page_says(small: pd.DataFrame, tmp_path: Path) -> None:
+    report = make_report(small, ["explained_variance", "unfairness", "semi_supervised"], resamples=20)
+    report.write(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for result in report.results:
+        for words in (f"*{result.question}*", f"**Shows:** {result.shows}", f"**Does not show:** {result.limits}"):
+            assert words in text
+        for number in result.numbers:  # once in its section, and once more where the thesis prints it
+            row = rf"\| {re.escape(number.label)} \| {re.escape(number.text(number.value))} \|"
+            assert len(re.findall(row, text)) == 1 + (not np.isnan(number.thesis))
+    assert set(re.findall(r"\]\((.*?)\)", text)) == {f"{result.name}.png" for result in report.results}
+    assert all((tmp_path / f"{result.name}.png").is_file() for result in report.results)
+    assert f"* {ANALYSES['semi_supervised'].about['title']} {report.missing['semi_supervised']}" in text
+
+
 def nan_columns(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**dict.fromkeys(["mig", "unfairness", "downstream_gbt_10000", "weak_reconstruction"], np.nan))
 
