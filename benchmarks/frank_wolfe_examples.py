@@ -55,6 +55,15 @@ def solve(
     return name, result, counted.counts["calls"], scale, time.process_time() - start, expected
 
 
+def solve_each(problem: str, f: Any, atoms: Any, x0: Any = None, *, runs: dict[str, str], **kw: Any) -> Iterator[Row]:
+    """A run for every "variant" or "variant, step" ("lazified " before it: with a cache), beside what is expected."""
+    for run, expected in runs.items():
+        variant, _, step = run.removeprefix("lazified ").partition(", ")
+        more = {**kw, "step": step} if step else kw
+        lazy = run.startswith("lazified ")
+        yield solve(f"{problem}, {run}", f, atoms, x0, variant=variant, lazy=lazy, expected=expected, **more)
+
+
 def simplex() -> Iterator[Row]:
     """min ‖x - y‖² over the probability simplex: documentation, approximateCaratheodory.jl, large_scale.jl."""
     nearest = SquaredDistance(np.zeros(3))
@@ -98,119 +107,102 @@ def simplex() -> Iterator[Row]:
         )
     target = rng.random(300)
     target /= target.sum()
-    for variant, expected in (
-        ("pairwise", "linear, an oracle call each"),
-        ("blended-pairwise", "linear; each of the 300 vertices asked for about once"),
-        ("blended-corrective", "about one iteration and call a vertex"),
-    ):
-        yield solve(
-            f"‖x - y‖², n = 300, y inside, {variant}",
-            SquaredDistance(target),
-            Simplex(),
-            np.eye(300)[0],
-            variant=variant,
-            tol=1e-7,
-            max_iterations=10_000,
-            scale=2.0,
-            expected=expected,
-        )
+    yield from solve_each(
+        "‖x - y‖², n = 300, y inside",
+        SquaredDistance(target),
+        Simplex(),
+        np.eye(300)[0],
+        runs={
+            "pairwise": "linear, an oracle call each",
+            "blended-pairwise": "linear; each of the 300 vertices asked for about once",
+            "blended-corrective": "about one iteration and call a vertex",
+        },
+        tol=1e-7,
+        max_iterations=10_000,
+        scale=2.0,
+    )
 
 
 def sparse_polytope() -> Iterator[Row]:
     """away_step_cg.jl, lazy_away_step_cg.jl, blended_pairwise_vs_afw_sparsity.jl: ‖x - y‖² over k-sparse polytopes."""
     rng = np.random.default_rng(0)
     target = rng.random(100)
-    for variant, expected in (("plain", "sublinear: 1/k at worst"), ("away", "linear")):
-        yield solve(
-            f"k = 40, n = 100, {variant}",
-            SquaredDistance(target),
-            KSparse(40, 1.0),
-            variant=variant,
-            step="adaptive",
-            tol=1e-5,
-            max_iterations=10_000,
-            scale=2.0,
-            expected=expected,
-        )
+    yield from solve_each(
+        "k = 40, n = 100",
+        SquaredDistance(target),
+        KSparse(40, 1.0),
+        runs={"plain": "sublinear: 1/k at worst", "away": "linear"},
+        step="adaptive",
+        tol=1e-5,
+        max_iterations=10_000,
+        scale=2.0,
+    )
     target = rng.random(1000)
-    for variant, lazy, expected in (
-        ("plain", False, "the limit is reached, as in their figure"),
-        ("away", False, "linear"),
-        ("away", True, "as away, with fewer calls"),
-    ):
-        yield solve(
-            f"k = 40, n = 1000, {'lazified ' * lazy}{variant}",
-            SquaredDistance(target),
-            KSparse(40, 1.0),
-            variant=variant,
-            lazy=lazy,
-            step="adaptive",
-            tol=1e-5,
-            max_iterations=5000,
-            scale=2.0,
-            expected=expected,
-        )
-    target /= target.sum()
-    for variant, lazy, expected in (
-        ("away", False, "more atoms than blended steps"),
-        ("away", True, "fewer calls"),
-        ("blended-pairwise", False, "fewest atoms of the three"),
-        ("blended-corrective", False, "fewest iterations (quadratic corrections)"),
-    ):
-        yield solve(
-            f"k = 5, n = 1000, y inside, {'lazified ' * lazy}{variant}",
-            SquaredDistance(target),
-            KSparse(5, 1.0),
-            variant=variant,
-            lazy=lazy,
-            tol=1e-7,
-            max_iterations=2000,
-            scale=2.0,
-            expected=expected,
-        )
+    yield from solve_each(
+        "k = 40, n = 1000",
+        SquaredDistance(target),
+        KSparse(40, 1.0),
+        runs={
+            "plain": "the limit is reached, as in their figure",
+            "away": "linear",
+            "lazified away": "as away, with fewer calls",
+        },
+        step="adaptive",
+        tol=1e-5,
+        max_iterations=5000,
+        scale=2.0,
+    )
+    yield from solve_each(
+        "k = 5, n = 1000, y inside",
+        SquaredDistance(target / target.sum()),
+        KSparse(5, 1.0),
+        runs={
+            "away": "more atoms than blended steps",
+            "lazified away": "fewer calls",
+            "blended-pairwise": "fewest atoms of the three",
+            "blended-corrective": "fewest iterations (quadratic corrections)",
+        },
+        tol=1e-7,
+        max_iterations=2000,
+        scale=2.0,
+    )
 
 
 def birkhoff(size: int = 30) -> Iterator[Row]:
     """birkhoff_polytope.jl: ‖X - Y‖² / n² over doubly stochastic matrices, by the Hungarian method."""
     target = np.random.default_rng(98).random((size, size))
-    for variant, lazy, expected in (
-        ("plain", False, "sublinear"),
-        ("away", True, "linear; calls below iterations"),
-        ("pairwise", False, "linear; swap steps, a call each"),
-        ("blended-pairwise", False, "linear; calls about as many as atoms met"),
-        ("blended-corrective", False, "fewest iterations"),
-    ):
-        yield solve(
-            f"n = {size}, {'lazified ' * lazy}{variant}",
-            SquaredDistance(target),
-            Birkhoff(size),
-            variant=variant,
-            lazy=lazy,
-            tol=1e-6 * size**2,
-            max_iterations=3000,
-            scale=2.0,
-            expected=expected,
-        )
+    return solve_each(
+        f"n = {size}",
+        SquaredDistance(target),
+        Birkhoff(size),
+        runs={
+            "plain": "sublinear",
+            "lazified away": "linear; calls below iterations",
+            "pairwise": "linear; swap steps, a call each",
+            "blended-pairwise": "linear; calls about as many as atoms met",
+            "blended-corrective": "fewest iterations",
+        },
+        tol=1e-6 * size**2,
+        max_iterations=3000,
+        scale=2.0,
+    )
 
 
 def completion(iterations: int = 100) -> Iterator[Row]:
     """docs_03_matrix_completion.jl: ½ Σ (X_ij - Y_ij)² over the nuclear ball, on drawn ratings."""
     target, seen, radius = random_completion(120, 90)
-    f = SquaredDistance(np.where(seen, target, 0.0), mask=seen)
-    for name, variant, expected in (
-        ("plain", "plain", "a call each; 100 iterations is their limit"),
-        ("lazified", "lazified", "fewer calls, slower by iteration, as in their figure"),
-    ):
-        yield solve(
-            f"120 x 90, {name}",
-            f,
-            NuclearBall(radius),
-            variant=variant,
-            step="adaptive",
-            tol=1e-9,
-            max_iterations=iterations,
-            expected=expected,
-        )
+    return solve_each(
+        "120 x 90",
+        SquaredDistance(np.where(seen, target, 0.0), mask=seen),
+        NuclearBall(radius),
+        runs={
+            "plain": "a call each; 100 iterations is their limit",
+            "lazified": "fewer calls, slower by iteration, as in their figure",
+        },
+        step="adaptive",
+        tol=1e-9,
+        max_iterations=iterations,
+    )
 
 
 def design(criterion: str, experiments: int = 300) -> Iterator[Row]:
@@ -242,23 +234,20 @@ def design(criterion: str, experiments: int = 300) -> Iterator[Row]:
     start[:n] = 1 / n
     tol = 1e-7 if criterion == "A" else 1e-6
     secant = "tested: optimal, same value to 1e-7"
-    for variant, step, expected in (
-        ("blended-pairwise", "adaptive", "tested: same value to 1e-7"),
-        ("blended-pairwise", "secant", secant + ", fewer iterations than adaptive" * (criterion == "A")),
-        ("decomposition-invariant", "secant", secant + ", no more iterations than adaptive" * (criterion == "A")),
-        ("away", "secant", "tested: optimal"),
-    ):
-        yield solve(
-            f"{criterion}-optimal, {experiments} x {n}, {variant}, {step}",
-            f,
-            Simplex(),
-            start,
-            variant=variant,
-            step=step,
-            tol=tol,
-            max_iterations=10_000,
-            expected=expected,
-        )
+    return solve_each(
+        f"{criterion}-optimal, {experiments} x {n}",
+        f,
+        Simplex(),
+        start,
+        runs={
+            "blended-pairwise, adaptive": "tested: same value to 1e-7",
+            "blended-pairwise, secant": secant + ", fewer iterations than adaptive" * (criterion == "A"),
+            "decomposition-invariant, secant": secant + ", no more iterations than adaptive" * (criterion == "A"),
+            "away, secant": "tested: optimal",
+        },
+        tol=tol,
+        max_iterations=10_000,
+    )
 
 
 def polynomials(variables: int = 10, degree: int = 4) -> Iterator[Row]:
@@ -270,24 +259,20 @@ def polynomials(variables: int = 10, degree: int = 4) -> Iterator[Row]:
     points = 0.1 * rng.standard_normal((500, variables))
     features = np.stack([points[:, list(power)].prod(1) for power in powers], axis=1)
     f = LeastSquares(features, features @ truth + rng.standard_normal(500), reduction="mean")
-    for variant, lazy, step, expected in (
-        ("away", True, "adaptive", "their L-AFW: the limit is 10,000 there"),
-        ("away", True, "line-search", "exact steps; columns differ in scale by 1e4"),
-        ("blended-pairwise", False, "adaptive", "shorter steps still"),
-        ("blended-pairwise", False, "line-search", "calls far below iterations"),
-        ("blended-corrective", False, "line-search", "near their BCG; fewest iterations"),
-    ):
-        yield solve(
-            f"{len(powers)} monomials, {'lazified ' * lazy}{variant}, {step}",
-            f,
-            L1Ball(0.95 * float(np.abs(truth).sum())),
-            variant=variant,
-            lazy=lazy,
-            step=step,
-            tol=1e-7,
-            max_iterations=10_000,
-            expected=expected,
-        )
+    return solve_each(
+        f"{len(powers)} monomials",
+        f,
+        L1Ball(0.95 * float(np.abs(truth).sum())),
+        runs={
+            "lazified away, adaptive": "their L-AFW: the limit is 10,000 there",
+            "lazified away, line-search": "exact steps; columns differ in scale by 1e4",
+            "blended-pairwise, adaptive": "shorter steps still",
+            "blended-pairwise, line-search": "calls far below iterations",
+            "blended-corrective, line-search": "near their BCG; fewest iterations",
+        },
+        tol=1e-7,
+        max_iterations=10_000,
+    )
 
 
 def logistic(samples: int = 1605, features: int = 119) -> Iterator[Row]:
@@ -299,23 +284,20 @@ def logistic(samples: int = 1605, features: int = 119) -> Iterator[Row]:
     scores = matrix @ (3 * rng.standard_normal(features) * (rng.random(features) < 0.1))
     labels = rng.random(samples) < 1 / (1 + np.exp(-scores + scores.mean()))
     f = Logistic(matrix, labels, reduction="mean", ridge=1 / math.sqrt(samples))
-    for variant, step, expected in (
-        ("plain", "adaptive", "1/k; called extremely slow there"),
-        ("plain", "monotone", "1/k, cheapest step"),
-        ("plain", "secant", "1/k, largest progress a step"),
-        ("blended-pairwise", "secant", "linear: the ridge makes f strongly convex"),
-    ):
-        yield solve(
-            f"{samples} x {features}, {variant}, {step}",
-            f,
-            L1Ball(1.0),
-            -np.eye(features)[0],
-            variant=variant,
-            step=step,
-            tol=1e-7,
-            max_iterations=1000,
-            expected=expected,
-        )
+    return solve_each(
+        f"{samples} x {features}",
+        f,
+        L1Ball(1.0),
+        -np.eye(features)[0],
+        runs={
+            "plain, adaptive": "1/k; called extremely slow there",
+            "plain, monotone": "1/k, cheapest step",
+            "plain, secant": "1/k, largest progress a step",
+            "blended-pairwise, secant": "linear: the ridge makes f strongly convex",
+        },
+        tol=1e-7,
+        max_iterations=1000,
+    )
 
 
 EXAMPLES: dict[str, Callable[[], Iterator[Row]]] = {

@@ -4,7 +4,8 @@
     python benchmarks/homotopy.py --full           the figures of the documentation: an hour or so
     python benchmarks/homotopy.py --parts movielens100k movielens1m --full --seconds 300
 
-kmeans         SDP relaxation on MNIST features against independent optima; accuracy after rounding against k-means++
+kmeans         SDP relaxation on MNIST features: accuracy after rounding against k-means++ (relaxations.py has its
+               objective over the iterations, and its peers)
 completion     small problems against independent optima
 rates          slopes of objective residual and feasibility
 movielens100k  train and test RMSE of SHCGM and stochastic Frank-Wolfe, milliseconds per iteration, and iterations per
@@ -35,7 +36,6 @@ from sklearn.preprocessing import StandardScaler
 from unknot.solvers import SampledEntries, SDPKMeans, SquaredDistance, homotopy_cgm, stochastic_homotopy_cgm
 from unknot.solvers.atoms import NuclearBall
 from unknot.solvers.boosting import boost_variational_inference
-from unknot.solvers.clustering import kmeans_sdp
 from unknot.solvers.completion import load_movielens
 from unknot.solvers.terms import Box
 
@@ -49,39 +49,16 @@ from solver_experiments import (
     run_completion,
     slope,
 )
-from solver_figures import OPTIMA
 
 
 def kmeans(data: Path, full: bool) -> None:
-    """Objective and feasibility over iterations, and accuracy after rounding."""
+    """Accuracy after rounding."""
     path = data / "mnist_kmeans" / "data_features.mat"
     if not path.exists():
         print(f"\nk-means: no {path}, skipped")
         return
     stored = scipy.io.loadmat(path)
     features, truth = stored["digits"].astype(float).T, stored["labels"].argmax(0)
-    lengths = {60: 100_000, 100: 100_000, 300: 30_000} if full else {60: 5000, 100: 2000, 300: 500}
-    for count, iterations in lengths.items():
-        print(f"\nk-means SDP, first {count} MNIST features, k = 10, optimum <D, X> = {OPTIMA[count]:.5f}")
-        print(f"{'method':<6} {'k':>7} {'<D, X>':>10} {'relative error':>15} {'feasibility':>12} {'ms/iteration':>13}")
-        for name, method in (("CGAL", "augmented"), ("HCGM", "deterministic"), ("SHCGM", "stochastic")):
-            result = kmeans_sdp(
-                features[:count],
-                10,
-                method=method,
-                batch_size=count // 10,
-                oracle_tol=1e-4,
-                max_iterations=iterations,
-                evaluate_every=100,
-            )
-            trace = result.trace
-            assert trace.feasibility is not None
-            for k in sorted({*(10**p for p in range(2, 6) if 10**p <= iterations), iterations}):
-                error = (trace.value[k] - OPTIMA[count]) / OPTIMA[count]
-                print(
-                    f"{name:<6} {k:>7} {trace.value[k]:>10.4f} {error:>15.4f} "
-                    f"{trace.feasibility[k]:>12.5f} {trace.time[k] / k * 1e3:>13.2f}"
-                )
     print("\nAccuracy (best matching of clusters to digits) and k-means cost after rounding, k-means++ with 10 starts")
     for count in (100, 300, 1000) if full else (100, 300):
         points, labels = features[:count], truth[:count]

@@ -7,6 +7,7 @@ python benchmarks/metrics.py all --samples 2000   a quick look
 
 import argparse
 import time
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,8 @@ from common import Row, compare, run
 from scipy.linalg import expm
 from scipy.stats import spearmanr
 from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.model_selection import KFold
 from tqdm.auto import tqdm
 
 from unknot.datamodules import DSprites
@@ -22,6 +25,7 @@ from unknot.hub import load
 from unknot.metrics import METRICS, Draws, functional
 from unknot.metrics.functional import boosting
 from unknot.metrics.functional.boosting import ROUNDS
+from unknot.metrics.functional.logistic import cross_validated
 
 DSPRITES = (3, 6, 40, 32, 32)
 MODELS = ("adagvae-dsprites", "betavae-dsprites", "betatcvae-dsprites")
@@ -152,7 +156,7 @@ def everything(num_train: int, num_test: int) -> None:
 
 
 def entries() -> Iterator[Row]:
-    """DCI beside scikit-learn's trees, where one fits often and where one fits once."""
+    """DCI and logistic regressions beside scikit-learn's, where one fits often and where one fits once."""
     torch.set_num_threads(1)
     for num_train, rounds in ((1_000, 3), (2_000, 3), (10_000, 1)):
         split = mixed_codes(num_train, num_train // 2)
@@ -163,6 +167,23 @@ def entries() -> Iterator[Row]:
             lambda split=split: functional.dci(*split, backend="sklearn"),
             rounds,
         )
+    for num_train, rounds in ((1_000, 3), (10_000, 1)):
+        codes, factors, _, _ = mixed_codes(num_train, 1)
+        yield compare(
+            f"Logistic regressions of dSprites' factors, 10 strengths x 5 folds of {num_train:,} samples",
+            lambda codes=codes, factors=factors: cross_validated(codes, factors),
+            "scikit-learn's LogisticRegressionCV, which stops after 100 steps",
+            lambda codes=codes, factors=factors: scikit_cross_validated(codes, factors),
+            rounds,
+        )
+
+
+def scikit_cross_validated(codes: np.ndarray, factors: np.ndarray) -> None:
+    """The reference's logistic regression of each factor."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for factor in factors.T:
+            LogisticRegressionCV(Cs=10, cv=KFold(5), scoring="accuracy").fit(codes, factor)
 
 
 def main() -> None:

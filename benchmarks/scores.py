@@ -1,4 +1,4 @@
-"""Fill the tables of scores: of shipped populations in README.md, of shipped checkpoints in docs/hub.md.
+"""Fill the tables of scores: of shipped populations in docs/measured.md, of shipped checkpoints in docs/hub.md.
 
 python benchmarks/scores.py
 """
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from unknot.hub import list_checkpoints
+from unknot.hub.cards import label
 from unknot.studies import load_results, shipped
 from unknot.studies.population import METHODS
 
@@ -62,13 +63,17 @@ def noise(done: pd.DataFrame) -> str:
 
 
 def checkpoints(rows: list[Any]) -> str:
-    """The scores of shipped checkpoints, as their cards tell them."""
+    """The scores of shipped checkpoints, as their cards tell them; those of other kinds in a table of their own."""
     lines = [f"| | data | seed | {' | '.join(SHOWN.values())} | MB |", f"|---|---|---|{'---|' * len(SHOWN)}---|"]
+    others = ["", "| | data | seed | scores | MB |", "|---|---|---|---|---|"]
     for row in rows:
-        values = [_value(row.scores, score) for score in SHOWN]
+        of_codes = any(score in row.scores for score in SHOWN)
+        told = [f"{label(score)} {value:.3f}" for score, value in row.scores.items()]
+        values = [_value(row.scores, score) for score in SHOWN] if of_codes else [", ".join(told)]
         size = f"{row.bytes / 1e6:.1f}" if row.bytes else "-"
-        lines.append(f"| `{row.ref}` | {row.dataset} | {row.seed} | {' | '.join(values)} | {size} |")
-    return "\n".join(lines)
+        line = f"| `{row.ref}` | {row.dataset} | {row.seed} | {' | '.join(values)} | {size} |"
+        (lines if of_codes else others).append(line)
+    return "\n".join(lines + others if len(others) > 3 else lines)
 
 
 def _value(scores: Any, name: str) -> str:
@@ -92,10 +97,10 @@ def pages() -> dict[Path, str]:
     """Both pages as they should be."""
     tables = {name: load_results(name) for name in shipped.names()}
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
-    readme, hub = ROOT / "README.md", ROOT / "docs" / "hub.md"
+    measured, hub = ROOT / "docs" / "measured.md", ROOT / "docs" / "hub.md"
     rows = list_checkpoints(sources=["shipped"])
     return {
-        readme: fill(readme.read_text(encoding="utf-8"), POPULATIONS, "\n\n".join(text for text in texts if text)),
+        measured: fill(measured.read_text(encoding="utf-8"), POPULATIONS, "\n\n".join(text for text in texts if text)),
         hub: fill(hub.read_text(encoding="utf-8"), CHECKPOINTS, checkpoints(rows)),
     }
 

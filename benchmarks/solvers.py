@@ -21,7 +21,7 @@ import torch
 from common import Row, compare, run
 
 from unknot.solvers import LeastSquares, frank_wolfe, matching_pursuit, nonnegative_matching_pursuit
-from unknot.solvers.atoms import L1Ball
+from unknot.solvers.atoms import Dictionary, L1Ball, Simplex
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -215,90 +215,90 @@ def entries() -> Iterator[Row]:
     )
 
 
-def _ratio(theirs: Callable[[], Any], ours: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Median processor seconds of both sides, in turns."""
+def contest(name: str, peer: str, theirs: Callable[[], Any], ours: Callable[[], Any], rounds: int) -> None:
+    """A line with median processor seconds of both sides, in turns."""
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         for kept, call in zip(seconds, (theirs, ours), strict=True):
-            start = time.process_time()
-            call()
-            kept.append(time.process_time() - start)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+            kept.append(timed(call)[0])
+    a, b = (1e3 * statistics.median(kept) for kept in seconds)
+    print(f"{name:<66} {peer:<18} {a:>9.2f} ms {b:>9.2f} ms {a / b:>6.2f}", flush=True)
 
 
 def small_and_tall(rounds: int) -> None:
-    """Where others are likely to be faster: one signal, tall cones, small problems, the Lasso at its radius."""
+    """Where others are likely to be faster: pursuit, tall cones, small problems, the Lasso, a simple set."""
     from sklearn.linear_model import Lasso, orthogonal_mp
 
+    print("\nWhere others may be faster (processor time; a ratio above 1 is ours)")
     rng = np.random.default_rng(0)
-    rows: list[tuple[str, str, float, float]] = []
     atoms = rng.standard_normal((256, 1024))
     atoms /= np.linalg.norm(atoms, axis=0)
     signal = atoms[:, :26] @ rng.standard_normal(26)
-    rows.append(
-        (
-            "OMP, one signal, 256 x 1024, 26 nonzeros",
+    omp: dict[str, Any] = {"variant": "orthogonal", "max_iterations": 26, "tol": 0}
+    for name, dictionary in (("a matrix", atoms), ("a Dictionary made once", Dictionary(atoms))):
+        contest(
+            f"OMP, one signal, 256 x 1024, 26 nonzeros, {name}",
             "scikit-learn",
-            *_ratio(
-                lambda: orthogonal_mp(atoms, signal, n_nonzero_coefs=26),
-                lambda: matching_pursuit(signal, atoms, variant="orthogonal", max_iterations=26, tol=0),
-                rounds,
-            ),
+            lambda: orthogonal_mp(atoms, signal, n_nonzero_coefs=26),
+            lambda dictionary=dictionary: matching_pursuit(signal, dictionary, **omp),
+            3 * rounds,
         )
-    )
+    try:
+        import spams
+    except ImportError:
+        print("spams is not installed, so pursuit has one peer less; pip install 'unknot[bench]'")
+    else:
+        many = np.asfortranarray(atoms[:, :26] @ rng.standard_normal((26, 100)))
+        contest(
+            "OMP, 100 signals, 256 x 1024, 26 nonzeros",
+            "spams",
+            lambda: spams.omp(many, np.asfortranarray(atoms), L=26, numThreads=1),
+            lambda: matching_pursuit(many.T, atoms, **omp),
+            rounds,
+        )
     for m, n in ((2000, 500), (500, 2000), (100, 50)):
         cone, target = np.abs(rng.standard_normal((m, n))), np.abs(rng.standard_normal(m))
-        rows.append(
-            (
-                f"non-negative least squares, {m} x {n}",
-                "scipy nnls",
-                *_ratio(
-                    lambda cone=cone, target=target: scipy.optimize.nnls(cone, target),
-                    lambda cone=cone, target=target: nonnegative_matching_pursuit(target, cone, tol=1e-8),
-                    rounds,
-                ),
-            )
+        contest(
+            f"non-negative least squares, {m} x {n}",
+            "SciPy nnls",
+            lambda cone=cone, target=target: scipy.optimize.nnls(cone, target),
+            lambda cone=cone, target=target: nonnegative_matching_pursuit(target, cone, tol=1e-8),
+            rounds,
         )
     for m, n in ((20, 16), (100, 200), (1000, 2000)):
         matrix = rng.standard_normal((m, n)) / np.sqrt(m)
         target = matrix[:, :5].sum(1) + 0.1 * rng.standard_normal(m)
         penalty = 0.1 * float(np.abs(matrix.T @ target).max()) / m
         lasso = Lasso(alpha=penalty, fit_intercept=False, tol=1e-8, max_iter=100_000)
-        lasso.fit(matrix, target)
-        radius = float(np.abs(lasso.coef_).sum())
+        ball = L1Ball(float(np.abs(lasso.fit(matrix, target).coef_).sum()))
         f = LeastSquares(matrix, target)
-        rows.append(
-            (
-                f"least squares over the L1 ball to a gap of 1e-6, {m} x {n}",
+        for variant in ("fully-corrective", "blended-corrective"):
+            contest(
+                f"least squares over the L1 ball to 1e-6, {m} x {n}, {variant}",
                 "scikit-learn Lasso",
-                *_ratio(
-                    lambda lasso=lasso, matrix=matrix, target=target: lasso.fit(matrix, target),
-                    lambda f=f, radius=radius: frank_wolfe(f, L1Ball(radius), variant="fully-corrective", tol=1e-6),
-                    rounds,
-                ),
+                lambda lasso=lasso, matrix=matrix, target=target: lasso.fit(matrix, target),
+                lambda f=f, ball=ball, variant=variant: frank_wolfe(f, ball, variant=variant, tol=1e-6),
+                rounds,
             )
-        )
-    try:
-        import spams
-    except ImportError:
-        print("\nspams is not installed, so pursuit has one peer less; pip install 'unknot[bench]'")
-    else:
-        many = np.asfortranarray(atoms[:, :26] @ rng.standard_normal((26, 100)))
-        dictionary = np.asfortranarray(atoms)
-        rows.append(
-            (
-                "OMP, 100 signals, 256 x 1024, 26 nonzeros",
-                "spams",
-                *_ratio(
-                    lambda: spams.omp(many, dictionary, L=26, numThreads=1),
-                    lambda: matching_pursuit(many.T, atoms, variant="orthogonal", max_iterations=26, tol=0),
-                    rounds,
-                ),
-            )
-        )
-    print("\nWhere others may be faster (processor time; a ratio above 1 is ours)")
-    for name, peer, theirs, ours in rows:
-        print(f"{name:<58} {peer:<20} {theirs * 1e3:>9.2f} ms {ours * 1e3:>9.2f} ms {theirs / ours:>6.2f}")
+    size, steps = 3_000_000, 30
+    nearest, start = rng.random(size) / size, np.eye(1, size)[0]
+
+    def lines() -> None:
+        x = start.copy()
+        for k in range(steps):
+            gradient = x - nearest
+            i = int(gradient.argmin())
+            _ = gradient @ x - gradient[i]
+            x *= k / (k + 2)
+            x[i] += 2 / (k + 2)
+
+    contest(
+        f"{steps} open-loop steps over the simplex, n = {size:,}",
+        "lines of NumPy",
+        lines,
+        lambda: frank_wolfe(nearest, Simplex(), start, step="open-loop", tol=0, max_iterations=steps, track=False),
+        rounds,
+    )
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """One table of ratios: every benchmark with a counterpart, each measured beside it in one run.
 
-    make bench              # all; writes benchmarks/table.json and docs/benchmarks.md, and README's table
+    make bench              # all; writes benchmarks/table.json and docs/benchmarks.md
     python benchmarks/table.py dsprites slots        # some of them; the others' rows stay as they are
 
 Prints what got slower by more than a tenth since the table that was committed. One thread, unless a row says otherwise.
@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
+TABLE, PAGE = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md"
 SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "reasoning", "solvers")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
-START, END = "<!-- from benchmarks/table.json -->", "<!-- end of the table -->"
 SLOWER = 0.9
 
 
@@ -41,9 +40,7 @@ def main() -> None:
     for line in slower(old["rows"], list(rows.values())):
         print(line)
     TABLE.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
-    PAGE.write_text(f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows.values())}\n{machines(rows.values())}")
-    before, _, rest = README.read_text().partition(START)
-    README.write_text(f"{before}{START}\n{block(rows.values())}{END}{rest.partition(END)[2]}")
+    PAGE.write_text(page(list(rows.values())))
 
 
 INTRODUCTION = """Written by `make bench`. Both sides of a row run in turn in one process; a ratio above one means that
@@ -91,9 +88,9 @@ def slower(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def block(rows: Iterable[dict[str, Any]]) -> str:
-    """What README says: the table, and where the rest is."""
-    return f"Theirs / ours: above one, ours is faster ([on what machine](docs/benchmarks.md)).\n\n{markdown(rows)}\n"
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table, and where its rows come from."""
+    return f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows)}\n{machines(rows)}"
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:

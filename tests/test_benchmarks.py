@@ -41,25 +41,17 @@ def test_rows_that_got_slower_by_more_than_a_tenth_are_named() -> None:
 
 
 @pytest.mark.usefixtures("benchmarks")
-def test_the_readme_and_the_page_have_the_committed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_the_committed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import table
 
-    written = table.README.read_text().partition(table.START)[2].partition(table.END)[0].lstrip("\n")
-    rows = json.loads(table.TABLE.read_text())["rows"] if table.TABLE.exists() else []
-    assert written == (table.block(rows) if rows else "")
+    assert table.PAGE.read_text() == table.page(json.loads(table.TABLE.read_text())["rows"])
     row = {"name": "a", "against": "b", "processor": 2.0, "clock": 1.5, "seconds": 1.0, "rounds": 3, "threads": 1}
-    for name in ("TABLE", "PAGE", "README"):
+    for name in ("TABLE", "PAGE"):
         monkeypatch.setattr(table, name, tmp_path / name)
-    (tmp_path / "README").write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
     monkeypatch.setattr(table, "measure", lambda script: [row])
     monkeypatch.setattr(sys, "argv", ["table.py", "slots"])
     table.main()
     assert "| a | b | 2.00 | 1.50 | 1 |" in (tmp_path / "PAGE").read_text()
-    found = (tmp_path / "README").read_text()
-    assert found.startswith("before")
-    assert found.endswith("after\n")
-    assert "| a | b | 2.00 | 1.50 | 1 |" in found
-    assert "old" not in found
     assert json.loads((tmp_path / "TABLE").read_text())["rows"][0]["machine"]["torch"]
 
 

@@ -5,12 +5,13 @@ mathematics, and examples come last. A formula that ``api/about.yaml`` has in La
 """
 
 import re
-import textwrap
 from typing import Any
 
 from sphinx.application import Sphinx
 
 SECTION = re.compile(r"(Args|Arguments|Returns|Yields|Raises|Attributes|Note|Notes):$")
+LONG = 90
+"""Characters of LaTeX in one line; with the sidebars there is room for about 600 pixels."""
 MARKED = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_{0,2})", re.DOTALL)
 
 
@@ -23,6 +24,16 @@ def escaped(text: str) -> str:
     parts = MARKED.split(text)
     parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", re.sub(r"([*|])", r"\\\1", part)) for part in parts[::2]]
     return "".join(parts)
+
+
+def parts(formula: str) -> list[str]:
+    r"""A long formula in lines, of what its parts define, so that it need not scroll.
+
+    >>> parts(r"a = b,\quad b = c"), len(parts(r"a = b,\quad b = c" + 90 * "+")), parts("")
+    (['a = b,\\quad b = c'], 2, [])
+    """
+    found = formula.split(r",\quad") if len(formula) > LONG else [formula]
+    return [part.strip() for part in found if part.strip()]
 
 
 def blocks(lines: list[str]) -> list[list[str]]:
@@ -39,7 +50,7 @@ def blocks(lines: list[str]) -> list[list[str]]:
 def converted(lines: list[str], formula: str = "", place: str = "") -> list[str]:
     """The docstring as reStructuredText, with ``formula`` in LaTeX for its first indented one and the thesis' place."""
     out: list[str] = []
-    shown = [".. math::", "", *textwrap.indent(formula.strip(), "   ").split("\n"), ""] if formula else []
+    shown = [line for part in parts(formula) for line in (".. math::", "", f"   {part}", "")]
     shown += (
         [".. rst-class:: thesis", "", f"Thesis: {escaped(place)}. (:doc:`All of it </thesis>`)", ""] if place else []
     )

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -129,6 +130,27 @@ def contrast(first: list[float], second: list[float]) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def numbers(colour: str) -> list[float]:
+    return [float(part) for part in re.findall(r"[\d.]+", colour)]
+
+
+def test_the_search_field_changes_with_the_page(site, browser) -> None:
+    size = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((site / "index.html").as_uri())
+    browser.execute_script("document.documentElement.dataset.theme = 'light'")
+    time.sleep(0.5)
+    text, ground = browser.execute_script(
+        "document.documentElement.dataset.theme = 'dark';"
+        " const fields = [...document.querySelectorAll('.search-button-field')];"
+        " const style = getComputedStyle(fields.find((field) => field.offsetWidth));"
+        " return [style.color, style.backgroundColor];"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert numbers(ground)[0] < 64
+    assert contrast(numbers(text), numbers(ground)) > 4.5
+
+
 SHOWN = ["index.html", "api/zoo/AdaGVAE.html", "api/metrics/functional/mig.html", "metrics/README.html", "thesis.html"]
 
 
@@ -147,6 +169,6 @@ def test_pages_are_readable_on_a_phone(site, browser, page: str, theme: str) -> 
     )
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert width <= 360
-    assert contrast(*([float(part) for part in re.findall(r"[\d.]+", colour)] for colour in (text, ground))) > 4.5
+    assert contrast(numbers(text), numbers(ground)) > 4.5
     assert requests(browser) <= {"file", "data"}
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
