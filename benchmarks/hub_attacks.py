@@ -57,11 +57,16 @@ class Hub:
 
     def ask(self, method: str, path: str, body: bytes | None = None, timeout: float = 120) -> tuple[int, bytes]:
         """Status and content of an answer."""
+        return self.answer(method, path, body, timeout)[:2]
+
+    def answer(self, method: str, path: str, body: bytes | None, timeout: float) -> tuple[int, bytes, str]:
+        """Status and content of an answer, and where it goes on."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body, {"authorization": f"Bearer {self.token}"})
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            following = re.match(r"<https?://[^/]*(/[^>]*)>", answer.headers.get("link", ""))
+            return answer.status, answer.read(), following[1] if following else ""
         finally:
             connection.close()
 
@@ -83,7 +88,11 @@ class Hub:
 
     def titles(self) -> list[str]:
         """Of all commits, the last one first."""
-        return [one["title"] for one in json.loads(self.ask("GET", f"/api/models/{REPO}/commits/main")[1])]
+        found, path = [], f"/api/models/{REPO}/commits/main"
+        while path:
+            _, content, path = self.answer("GET", path, None, 120)
+            found += [one["title"] for one in json.loads(content)]
+        return found
 
     def whole(self) -> int:
         """How many files were read back with the hash that they are announced with."""
@@ -275,6 +284,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--only", default="", help="part of the name of what to run")
     options = parser.parse_args()
     parts: dict[str, Callable[[Path], str]] = {
         "SIGTERM": lambda folder: stopping(folder, 20),
@@ -284,6 +294,8 @@ def main() -> None:
         "SIGKILL": lambda folder: killing(folder, options.kills, options.writers),
     }
     for title, part in parts.items():
+        if options.only not in title:
+            continue
         with tempfile.TemporaryDirectory() as scratch:
             print(f"{title}: {part(Path(scratch) / 'hub')}", flush=True)
 

@@ -68,6 +68,11 @@ class Server:
         assert self.process.stdout is not None
         self.port = int(re.findall(r"\d+", self.process.stdout.readline())[-1])
 
+    def end(self) -> None:
+        """Gone, and waited for."""
+        self.process.kill()
+        self.process.wait()
+
     def seconds(self) -> float:
         """Processor time so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -167,16 +172,31 @@ def measure(scratch: Path, options: argparse.Namespace) -> None:
         both(f"{options.files} small files, new connections", "files", options.files, *sides)
 
         clock, _ = timed(hub, lambda: snapshot(api, scratch))
-        print(f"snapshot_download of {options.files} files: {clock:.1f} s")
-        for title in ("first", "second", "third"):
-            clock, used = timed(hub, lambda: get(hub.port, "/api/models?limit=1000&full=true"))
-            print(f"{title} page of 1,000 of {options.repos} repositories: {clock:.2f} s, {used:.2f} of the processor")
-        clock, used = timed(hub, lambda: get(hub.port, "/api/models?limit=1"))
-        print(f"one of {options.repos} repositories: {clock:.3f} s, {used:.3f} of the processor")
+        print(f"snapshot_download of {options.files} files: {clock:.1f} s", flush=True)
     finally:
         for server in (hub, plain):
-            server.process.kill()
-            server.process.wait()
+            server.end()
+    for title in ("never listed before", "listed in an earlier life"):
+        hub = Server(SERVE, "hub", "serve", str(store), "--port", "0")
+        try:
+            print(f"{options.repos} repositories, {title}: start {hub.seconds():.2f} s of the processor")
+            listing(hub)
+        finally:
+            hub.end()
+
+
+def listing(hub: Server) -> None:
+    """Processor time of one repository and of the list, at first and again."""
+    questions = {
+        "one repository": "/api/models/bench/r0",
+        "list of one": "/api/models?limit=1",
+        "page of 1,000": "/api/models?limit=1000",
+        "the same, with names of files": "/api/models?limit=1000&full=true",
+    }
+    for title, path in questions.items():
+        cold = timed(hub, lambda path=path: get(hub.port, path))[1]
+        warm = timed(hub, lambda path=path: [get(hub.port, path) for _ in range(20)])[1] / 20
+        print(f"  {title}: {cold:.2f} s of the processor, again {warm:.4f}", flush=True)
 
 
 def fill(folder: Path, count: int) -> None:
