@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from unknot._modes import evaluation_mode
 from unknot._numbers import counts, whole
 from unknot._seeding import kept_generators
-from unknot.zoo.to_pixels import ToPixels
+from unknot.zoo.transposed import Transposed
 
 HIDDEN = 256
 MAX_LAYERS = 64
@@ -106,13 +106,13 @@ class ConvDecoder(nn.Sequential):
             nn.Linear(HIDDEN, math.prod(small)),
             nn.ReLU(),
             nn.Unflatten(1, small),
-            nn.ConvTranspose2d(64, 64, kernel_size=4, stride=2, padding=1),
+            Transposed(64, 64, kernel_size=4, stride=2, padding=1),
             nn.ReLU(),
-            nn.ConvTranspose2d(64, 32, kernel_size=4, stride=2, padding=1),
+            Transposed(64, 32, kernel_size=4, stride=2, padding=1),
             nn.ReLU(),
-            nn.ConvTranspose2d(32, 32, kernel_size=4, stride=2, padding=1),
+            Transposed(32, 32, kernel_size=4, stride=2, padding=1),
             nn.ReLU(),
-            ToPixels(32, channels, kernel_size=4, stride=2, padding=1),
+            Transposed(32, channels, kernel_size=4, stride=2, padding=1),
         )
         self.apply(glorot)
 

@@ -19,6 +19,7 @@ from unknot.zoo.networks import channels_last, crop, glorot, margins, output_sha
 from unknot.zoo.registry import Network, make_network
 from unknot.zoo.slots import SlotAttention
 from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
+from unknot.zoo.transposed import Transposed
 
 
 class Decomposition(NamedTuple):
@@ -160,9 +161,9 @@ class SlotDecoder(nn.Sequential):
         widths = pairwise([slot_dim, *[channels] * 4])
         super().__init__(
             *(layer for before, after in widths for layer in (doubling(before, after, padding), nn.ReLU())),
-            nn.ConvTranspose2d(channels, channels, kernel_size=5, padding=2),
+            Transposed(channels, channels, kernel_size=5, padding=2),
             nn.ReLU(),
-            nn.ConvTranspose2d(channels, image_shape[0] + 1, kernel_size=3, padding=1),
+            Transposed(channels, image_shape[0] + 1, kernel_size=3, padding=1),
         )
         self.apply(glorot)
 

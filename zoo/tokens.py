@@ -14,6 +14,7 @@ from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, glorot, output_shape
 from unknot.zoo.registry import Network, make_network
 from unknot.zoo.slots import NORM_EPSILON
+from unknot.zoo.transposed import Transposed
 
 
 class PositionEmbedding(nn.Module):
@@ -47,7 +48,7 @@ class SameConv2d(nn.Conv2d):
         return super().forward(F.pad(input, (left, right, above, below)))
 
 
-class SameConvTranspose2d(nn.ConvTranspose2d):
+class SameConvTranspose2d(Transposed):
     """The inverse of :class:`SameConv2d` of size 5 and stride 2: cut by one above and left, two below and right."""
 
     def __init__(self, before: int, after: int) -> None:
@@ -61,7 +62,7 @@ class SameConvTranspose2d(nn.ConvTranspose2d):
 def doubling(before: int, after: int, padding: str) -> nn.Module:
     """A transposed convolution 5 × 5 that doubles the sides, cut on all sides alike, or as the reference does."""
     if padding == "symmetric":
-        return nn.ConvTranspose2d(before, after, kernel_size=5, stride=2, padding=2, output_padding=1)
+        return Transposed(before, after, kernel_size=5, stride=2, padding=2, output_padding=1)
     return SameConvTranspose2d(before, after)
 
 

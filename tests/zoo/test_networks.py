@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, check_image_shape
-from unknot.zoo.to_pixels import ToPixels
+from unknot.zoo.transposed import Transposed
 
 
 def encoder(shape, latent_dim):
@@ -95,11 +95,16 @@ def test_lists_become_tuples():
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_last_layer_is_a_transposed_convolution(channels, layout):
+@pytest.mark.parametrize(
+    "shape",
+    [{"kernel_size": 4, "stride": 2, "padding": 1}, {"kernel_size": 5, "stride": 2, "padding": 2, "output_padding": 1}],
+)
+def test_the_quick_way_is_a_transposed_convolution(channels, layout, shape):
     torch.manual_seed(0)
-    layer = ToPixels(6, channels, kernel_size=4, stride=2, padding=1).double().to(memory_format=layout)
+    layer = Transposed(6, channels, **shape).double().to(memory_format=layout)
     maps = torch.randn(2, 6, 5, 3, dtype=torch.float64).to(memory_format=layout).requires_grad_()
-    plain = torch.nn.functional.conv_transpose2d(maps, layer.weight, layer.bias, stride=2, padding=1)
+    moves = {name: value for name, value in shape.items() if name != "kernel_size"}
+    plain = torch.nn.functional.conv_transpose2d(maps, layer.weight, layer.bias, **moves)
     torch.testing.assert_close(layer(maps), plain)
     wanted = torch.randn_like(plain)
     inputs = [maps, layer.weight, layer.bias]
@@ -108,8 +113,8 @@ def test_the_last_layer_is_a_transposed_convolution(channels, layout):
     torch.testing.assert_close(layer.eval()(maps), plain, rtol=0, atol=0)
 
 
-def test_the_last_layer_can_be_differentiated_twice():
-    layer = ToPixels(2, 1, kernel_size=4, stride=2, padding=1).double()
+def test_the_quick_way_can_be_differentiated_twice():
+    layer = Transposed(2, 1, kernel_size=4, stride=2, padding=1).double()
     maps = torch.randn(1, 2, 2, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, maps)
     assert torch.autograd.gradgradcheck(layer, maps)
