@@ -2,6 +2,7 @@
 
 python benchmarks/studies.py paper             # expand, status and table of the 12,600 jobs of the thesis
 python benchmarks/studies.py overhead 1000     # jobs of one step by executor: seconds for each
+python benchmarks/studies.py overhead 200 ray  # by some of local, shard and ray
 python benchmarks/studies.py threads           # two jobs of one thread against one job of two
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import yaml
 
+EXECUTORS = {"local": [], "shard": ["--shard", "1/1"], "ray": ["--ray"]}
 UNKNOT = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())"]
 
 
@@ -80,7 +82,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def overhead(count: int) -> None:
+def overhead(count: int, names: list[str]) -> None:
     """Jobs of one step: what each costs by executor, in wall time and in processor time of everything."""
     with tempfile.TemporaryDirectory() as here:
         study: dict[str, Any] = {
@@ -91,11 +93,9 @@ def overhead(count: int) -> None:
             "sweeps": [{"config": "beta_vae_dsprites", "options": {"model.beta": [1]}}],
             "scores": [{"metrics": ["mig"], "num_train": 10, "num_test": 10}],
         }
-        Path(here, "ones.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
-        executors = {"local": [], "shard": ["--shard", "1/1"], "ray": ["--ray"]}
         few_jobs = 4  # what is paid once for each worker is not counted
-        for name, options in executors.items():
-            few, many = (_run_ones(here, f"{name}-{n}", options, n, study) for n in (few_jobs, count))
+        for name in names or EXECUTORS:
+            few, many = (_run_ones(here, f"{name}-{n}", EXECUTORS[name], n, study) for n in (few_jobs, count))
             wall, core = ((after - before) / (count - few_jobs) for before, after in zip(few, many, strict=True))
             print(f"{name}: {wall:.3f} s for each of {count} jobs, {core:.3f} s of a core", flush=True)
 
@@ -179,8 +179,8 @@ print({steps} / (time.perf_counter() - start))
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["overhead", count]:
-            overhead(int(count))
+        case ["overhead", count, *names] if set(names) <= set(EXECUTORS):
+            overhead(int(count), names)
         case ["threads"]:
             threads()
         case ["paper"] | []:

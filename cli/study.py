@@ -1,6 +1,7 @@
 """``unknot study list | show | run | status | table | retry | report``."""
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -57,8 +58,11 @@ def add_to(commands: Commands) -> None:
         "write the results as CSV and Parquet",
         "unknot study table runs/dsprites32",
         "unknot study table runs/dsprites32 --out results.csv",
+        "unknot study table here/dsprites32 there/dsprites32 table.csv --out all.csv",
     )
-    table.add_argument("folder", help="of a study")
+    table.add_argument(
+        "sources", nargs="+", metavar="DIR", help="of a study; or several, also tables, to be merged into one"
+    )
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
     table.add_argument("--ship", action="store_true", help="write what is done as a table of the package itself")
     report = command(
@@ -79,26 +83,25 @@ def add_to(commands: Commands) -> None:
 
 
 def _where(action: argparse.ArgumentParser) -> None:
-    action.add_argument(
-        "--jobs", type=int, metavar="N", help="how many at a time (default: one per core, or GPU share)"
-    )
-    action.add_argument("--threads", type=int, default=1, metavar="N", help="of each job (default: 1)")
-    action.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, the CPU)")
-    action.add_argument(
-        "--gpus-per-job", type=float, default=1.0, metavar="X", help="part of a GPU for each job (default: 1)"
-    )
-    action.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts, from 1")
-    action.add_argument(
-        "--ray",
-        nargs="?",
-        const="local",
-        metavar="ADDRESS",
-        help="on a Ray cluster: its address, or auto; without one, Ray is started on this machine",
-    )
-    action.add_argument(
-        "--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds between saves (default: 60)"
-    )
-    action.add_argument("--keep-checkpoints", action="store_true", help="keep the last state of finished jobs")
+    add = action.add_argument
+    either = action.add_mutually_exclusive_group()
+    options = [
+        add("--jobs", type=int, metavar="N", help="how many at a time (default: one per core, or GPU share)"),
+        add("--threads", type=int, default=1, metavar="N", help="of each job (default: 1)"),
+        add("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, the CPU)"),
+        add("--gpus-per-job", type=float, default=1.0, metavar="X", help="part of a GPU for each job (default: 1)"),
+        either.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts, from 1"),
+        either.add_argument(
+            "--ray",
+            nargs="?",
+            const="local",
+            metavar="ADDRESS",
+            help="on a Ray cluster: its address, or auto; without one, Ray is started on this machine",
+        ),
+        add("--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds between saves (default: 60)"),
+        add("--keep-checkpoints", action="store_true", help="keep the last state of finished jobs"),
+    ]
+    action.set_defaults(where=options)
 
 
 def study_command(arguments: argparse.Namespace) -> int:
@@ -156,13 +159,13 @@ def _run(arguments: argparse.Namespace) -> int:
     plan: Plan
     if arguments.action == "retry":
         folder = Path(arguments.folder)
-        plan = read_plan(folder)
+        plan = read_plan(folder, arguments.imported)
         print(f"{clear_errors(folder, plan)} failed jobs are tried again.", file=sys.stderr)
     elif Path(arguments.study, "plan.json").is_file():
         if arguments.folder:
             raise ValueError(f"{arguments.study} is the folder of a study already: leave out --folder.")
         folder = Path(arguments.study)
-        plan = read_plan(folder)
+        plan = read_plan(folder, arguments.imported)
     else:
         study = Study.from_file(arguments.study, arguments.imported)
         folder = Path(arguments.folder or f"runs/{study.name}")
@@ -172,7 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that takes the machine back says so by this signal
     try:
-        summary: Summary = run(plan, folder, executor)
+        summary: Summary = run(plan, folder, executor, options=_as_given(arguments))
     finally:
         signal.signal(signal.SIGTERM, before)
     if not summary.stopped:
@@ -185,6 +188,16 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+def _as_given(arguments: argparse.Namespace) -> str:
+    """The options of a run that are not the defaults, as words of a command line."""
+    words = []
+    for option in arguments.where:
+        value = getattr(arguments, option.dest)
+        if value != option.default:
+            words += [option.option_strings[0], *([] if value is True else [str(value)])]
+    return shlex.join([*words, *(word for module in arguments.imported for word in (own.FLAG, module))])
+
+
 def _executor(arguments: argparse.Namespace) -> "Executor":
     from unknot.studies import Local, Ray, Shard
     from unknot.studies.worker import Settings
@@ -194,9 +207,7 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
         "threads": arguments.threads,
         "gpus": arguments.gpus,
         "gpus_per_job": arguments.gpus_per_job,
-        "settings": Settings(
-            arguments.checkpoint_every, arguments.keep_checkpoints, arguments.threads, tuple(arguments.imported)
-        ),
+        "settings": Settings(arguments.checkpoint_every, arguments.keep_checkpoints),
     }
     if arguments.shard:
         index, slash, count = arguments.shard.partition("/")
@@ -212,7 +223,7 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
 
 def _status(arguments: argparse.Namespace) -> int:
     from unknot.studies.folders import JobFolder, read_plan
-    from unknot.studies.results import counts, error_of
+    from unknot.studies.results import counts
     from unknot.studies.running import describe
 
     folder = Path(arguments.folder)
@@ -230,7 +241,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print(f"  and {len(running) - 10:,} more")
     failed = by_state.get("failed", [])
     for name in failed if arguments.failed else failed[:10]:
-        error = error_of(folder, name)
+        error = JobFolder(folder, name).read_error()
         print(f"  failed {name} {describe(jobs[name])} ({error.get('count')} times): {error.get('error')}")
         if arguments.failed:
             print(error.get("traceback", ""))
@@ -246,11 +257,11 @@ def _table(arguments: argparse.Namespace) -> int:
     if arguments.ship:
         if arguments.out:
             raise ValueError("--ship writes into the package: leave out --out.")
-        path = ship_table(arguments.folder)
+        path = ship_table(arguments.sources)
         told = about(path.stem)
         print(f"{path}: {told['models']} of {told['planned']} models, {told['failed']} failed")
         return 0
-    for path in write_table(arguments.folder, arguments.out):
+    for path in write_table(arguments.sources, arguments.out):
         print(path)
     return 0
 

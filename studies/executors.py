@@ -6,15 +6,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from unknot.studies.folders import Plan
 from unknot.studies.study import Job
-from unknot.studies.worker import Outcome, Settings, Worker
+from unknot.studies.worker import Order, Outcome, Settings, Worker
 
 ATTEMPTS = 5
 """How often the process of a job may end under it in one run."""
+ENDED = ("died", "stopped")
+"""Outcomes of a job whose process ended under it, by itself or because somebody told it to."""
 
 
 class Executor(ABC):
@@ -62,7 +63,7 @@ class Local(Executor):
                 f"gpus must not be negative and gpus_per_job lie in (0, 1], got {gpus} and {gpus_per_job}: "
                 "a job trains on one device at most."
             )
-        self.settings = replace(settings or Settings(), threads=threads)
+        self.settings, self.threads = settings or Settings(), threads
         self.devices = _devices(gpus, gpus_per_job)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         room = len(self.devices) if gpus else max(1, cores // threads)
@@ -72,8 +73,9 @@ class Local(Executor):
         """Give jobs to as many processes as there are places."""
         waiting, deaths = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
         over, outcomes = threading.Event(), queue.SimpleQueue[Outcome]()
+        order = Order.of(folder, plan, self.settings, self.threads)
         workers = [
-            Worker(self.settings, self.devices[place % len(self.devices)] if self.devices else None)
+            Worker(order, self.devices[place % len(self.devices)] if self.devices else None)
             for place in range(min(self.parallel, max(1, len(jobs))))
         ]
 
@@ -85,8 +87,8 @@ class Local(Executor):
                     if not over.wait(0.2) and open_jobs:
                         continue
                     return
-                outcome = worker.perform(folder, job, plan.protocols)
-                if outcome.what == "died" and not over.is_set():
+                outcome = worker.perform(job)
+                if outcome.what in ENDED and not over.is_set():
                     deaths[job.name] += 1
                     if deaths[job.name] < ATTEMPTS:
                         waiting.append(job)

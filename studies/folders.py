@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class JobFolder:
     def read_scores(self) -> dict[str, Any]:
         """Losses on held-out batches (``validation``), and scores with how they were drawn (``entries``)."""
         return read_json(self.scores) or {"validation": {}, "entries": []}
+
+    def read_error(self) -> dict[str, Any]:
+        """Why a job failed, if it did: ``error``, ``count``, ``host``, ``when`` and ``traceback``."""
+        return read_json(self.error) or {}
 
     def missing(self, protocols: Iterable[Protocol]) -> list[tuple[Protocol, list[str]]]:
         """Protocols with the metrics that are not there yet."""
@@ -87,7 +92,7 @@ class JobFolder:
         kind = "" if isinstance(error, str | ValueError | OSError | FloatingPointError) else f"{type(error).__name__}: "
         record = {
             "error": kind + text,
-            "count": (read_json(self.error) or read_json(self.last_error) or {}).get("count", 0) + 1,
+            "count": (self.read_error() or read_json(self.last_error) or {}).get("count", 0) + 1,
             "host": socket.gethostname(),
             "when": time.strftime("%Y-%m-%d %H:%M:%S"),
             "traceback": "" if isinstance(error, str) else "".join(traceback.format_exception(error)),
@@ -111,7 +116,7 @@ class Plan:
     bytes_per_job: int = 0
     """What a job leaves on the disk, about."""
 
-    @property
+    @cached_property
     def protocols(self) -> list[Protocol]:
         """How they are scored."""
         return self.study.protocols
@@ -128,16 +133,21 @@ def write_plan(folder: Path, plan: Plan) -> None:
     write_json(folder / "plan.json", document, indent=None)
 
 
-def read_plan(folder: Path) -> Plan:
-    """Read the plan of a folder."""
+def read_plan(folder: Path, imported: Iterable[str] = ()) -> Plan:
+    """Read the plan of a folder.
+
+    Args:
+        folder: of a study.
+        imported: modules whose classes its jobs may name, besides those of unknot: a folder alone runs nobody's code.
+    """
     document = read_json(folder / "plan.json")
     if document is None:
         raise FileNotFoundError(
             f"{folder}: no folder of a study (it has no plan.json). Start one: unknot study run NAME."
         )
-    study = document["study"]
-    jobs = [Job(**job) for job in document["jobs"]]
-    return Plan(Study(study["name"], study["content"], Path(study["folder"])), jobs, document["bytes_per_job"])
+    said = document["study"]
+    study = Study(said["name"], said["content"], Path(said["folder"]), tuple(imported))
+    return Plan(study, [Job(**job) for job in document["jobs"]], document["bytes_per_job"])
 
 
 def read_json(path: Path) -> Any:

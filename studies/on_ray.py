@@ -5,15 +5,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unknot.studies.executors import ATTEMPTS, Executor, gave_up
+from unknot.studies.executors import ATTEMPTS, ENDED, Executor, gave_up
 from unknot.studies.folders import Plan
-from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
-from unknot.studies.worker import Outcome, Settings, Worker
+from unknot.studies.worker import Order, Outcome, Settings, Worker
 
 
 class Ray(Executor):
@@ -48,13 +46,17 @@ class Ray(Executor):
                 f"jobs and threads must be at least 1 and gpus_per_job lie in [0, 1], got {jobs}, {threads} and "
                 f"{gpus_per_job}."
             )
-        self.settings = replace(settings or Settings(), threads=threads)
+        self.settings, self.threads = settings or Settings(), threads
         self.ray, self.address, self.gpus, self.most = ray, address, gpus_per_job, jobs
-        self.ours = not ray.is_initialized()
-        if self.ours:
-            ray.init(
-                address=address,
-                include_dashboard=False if address == "local" else None,
+        self.ours = False
+
+    def _connect(self) -> None:
+        """Be part of the cluster, if the program is of none yet."""
+        if not self.ray.is_initialized():
+            self.ours = True
+            self.ray.init(
+                address=self.address,
+                include_dashboard=False if self.address == "local" else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
@@ -62,19 +64,21 @@ class Ray(Executor):
     @property
     def parallel(self) -> int:  # type: ignore[override]
         """How many jobs the cluster has room for now; nodes may come and go."""
+        self._connect()
         has = self.ray.cluster_resources()
-        room = int(has.get("CPU", 0) // self.settings.threads)
+        room = int(has.get("CPU", 0) // self.threads)
         if self.gpus:
             room = min(room, int(has.get("GPU", 0) / self.gpus))
         return max(1, room if self.most is None else min(room, self.most))
 
     def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
         """Keep as many tasks in flight as the cluster has room for, and a few more so that none of it waits."""
+        self._connect()
         ray = self.ray
         task = ray.remote(_perform).options(
-            num_cpus=self.settings.threads, num_gpus=self.gpus, max_retries=ATTEMPTS, name="unknot job"
+            num_cpus=self.threads, num_gpus=self.gpus, max_retries=ATTEMPTS, name="unknot job"
         )
-        shared = ray.put((str(folder.resolve()), plan.protocols, self.settings, os.getcwd()))
+        shared = ray.put((Order.of(folder, plan, self.settings, self.threads), os.getcwd()))
         waiting, flying, left = deque(jobs), dict[Any, Job](), len(jobs)
         deaths = dict.fromkeys((job.name for job in jobs), 0)
         try:
@@ -88,20 +92,21 @@ class Ray(Executor):
                 for ref in ready:
                     job = flying.pop(ref)
                     outcome = self._outcome(ref, job)
-                    if outcome.what == "died":
-                        deaths[job.name] += 1
-                    if outcome.what == "busy" or (outcome.what == "died" and deaths[job.name] < ATTEMPTS):
+                    ended = outcome.what in ENDED
+                    deaths[job.name] += ended
+                    if outcome.what == "busy" or (ended and deaths[job.name] < ATTEMPTS):
                         time.sleep(0.2)
                         waiting.append(job)
                         continue
                     left -= 1
-                    yield gave_up(folder, outcome) if outcome.what == "died" else outcome
+                    yield gave_up(folder, outcome) if ended else outcome
         finally:
             for ref in flying:
                 ray.cancel(ref)
             ray.wait(list(flying), num_returns=len(flying), timeout=30) if flying else None
             if self.ours:
                 ray.shutdown()
+                self.ours = False
 
     def _outcome(self, ref: Any, job: Job) -> Outcome:
         try:
@@ -113,23 +118,22 @@ class Ray(Executor):
 
 # Within a task. Ray's process keeps ours for the next task, so that imports are paid once.
 
-_kept: dict[str | None, Worker] = {}
+_kept: list[Worker] = []
 
 
-def _perform(shared: tuple[str, list[Protocol], Settings, str], job: Job) -> Outcome:
+def _perform(shared: tuple[Order, str], job: Job) -> Outcome:
     import ray
 
-    folder, protocols, settings, here = shared
+    order, here = shared
     devices = ",".join(str(number) for number in ray.get_gpu_ids()) or None
-    if devices not in _kept:
-        for worker in _kept.values():
-            worker.close()
-        _kept.clear()
-        _kept[devices] = Worker(settings, devices, here if Path(here).is_dir() else None)
+    if not _kept or (_kept[0].order, _kept[0].devices) != (order, devices):
+        while _kept:
+            _kept.pop().close()
+        _kept.append(Worker(order, devices, here if Path(here).is_dir() else None))
     try:
-        return _kept[devices].perform(Path(folder), job, protocols)
+        return _kept[0].perform(job)
     except BaseException:  # cancelled: the job saves its state
-        worker = _kept.pop(devices)
+        worker = _kept.pop()
         worker.stop()
         worker.close()
         raise

@@ -12,19 +12,19 @@ import json
 import os
 import queue
 import shutil
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from unknot.memory import keep_freed_memory
-from unknot.studies.folders import JobFolder, read_json
+from unknot.studies.folders import JobFolder
 from unknot.studies.protocols import Protocol
+from unknot.studies.stopping import Stop, Stopped
 from unknot.studies.study import Job
 from unknot.studies.worker import Outcome, Settings
 
@@ -34,14 +34,15 @@ HEARTBEAT = 10.0
 def main() -> None:
     """Perform jobs until the input ends."""
     keep_freed_memory()
+    stop = Stop()
+    stop.listen()
     answers = os.fdopen(os.dup(1), "w")
     orders = _orders()
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     while True:
         order = json.loads(orders.get())
-        job = Job(**order["job"])
-        outcome = _perform(Path(order["study"]), job, order)
+        outcome = _perform(Path(order["study"]), Job(**order["job"]), order, stop)
         answers.write(json.dumps(asdict(outcome)) + "\n")
         answers.flush()
         if outcome.what == "stopped":
@@ -62,38 +63,43 @@ def _orders() -> "queue.SimpleQueue[str]":
     return lines
 
 
-def _perform(study: Path, job: Job, order: dict[str, Any]) -> Outcome:
+def _perform(study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
     from filelock import FileLock, Timeout
 
     files = JobFolder(study, job.name)
     try:
         files.path.mkdir(parents=True, exist_ok=True)
         with FileLock(files.lock, timeout=0):
-            outcome = _with_lock(files, study, job, order)
-            if outcome.what == "stopped" and files.progress.exists():
-                os.utime(files.progress, (0, 0))  # its age tells whether a job runs
-            return outcome
+            try:
+                return _with_lock(files, study, job, order, stop)
+            except Stopped:
+                _say_that_it_rests(files)
+                return Outcome(job.name, "stopped", "its process was told to end")
+            finally:
+                stop.hold()
     except Timeout:
         return Outcome(job.name, "busy", "another process has it")
     except OSError as error:
         return Outcome(job.name, "full" if _is_full(error, study) else "failed", " ".join(str(error).split()))
 
 
-def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -> Outcome:
-    if failed := read_json(files.error):  # under another runner, meanwhile; `unknot study retry` tries it again
+def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
+    if failed := files.read_error():  # under another runner, meanwhile; `unknot study retry` tries it again
         return Outcome(job.name, "failed", failed["error"])
     with _printing_to(files.log), _heartbeat(files):
-        from unknot.studies.training import Stop, Stopped, perform
+        stop.allow()
+        from unknot.studies.training import perform
 
         if not gc.get_freeze_count():  # find the garbage of jobs without walking through all that was imported
             gc.freeze()
         protocols = [_protocol(protocol) for protocol in order["protocols"]]
         settings = Settings(**order["settings"])
-        for module in settings.imported:
-            importlib.import_module(module)
-        resumed, start, stop = files.checkpoint.exists(), time.monotonic(), Stop()
-        stop.listen()
+        resumed, start = files.checkpoint.exists(), time.monotonic()
         try:
+            if order["imported"]:
+                sys.path += [place for place in order["places"] if place not in sys.path]
+            for module in order["imported"]:
+                importlib.import_module(module)
             perform(
                 study,
                 job.name,
@@ -102,23 +108,26 @@ def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any]) -
                 order["accelerator"],
                 settings.checkpoint_every,
                 settings.keep_checkpoints,
-                settings.imported,
+                order["imported"],
                 stop,
             )
-        except Stopped:
-            return Outcome(job.name, "stopped")
         except Exception as error:
             if _is_full(error, files.path):
+                _say_that_it_rests(files)
                 return Outcome(job.name, "full", " ".join(str(error).split()))
             failed = files.fail(error)
             files.progress.unlink(missing_ok=True)  # a fresh one would say that it runs
             return Outcome(job.name, "failed", failed["error"])
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for file in (files.error, files.last_error):
             file.unlink(missing_ok=True)
         files.progress.unlink(missing_ok=True)
         return Outcome(job.name, "done", seconds=None if resumed else time.monotonic() - start)
+
+
+def _say_that_it_rests(files: JobFolder) -> None:
+    """Its age tells whether a job runs."""
+    with suppress(FileNotFoundError):
+        os.utime(files.progress, (0, 0))
 
 
 def _protocol(document: dict[str, Any]) -> Protocol:
@@ -130,7 +139,8 @@ def _is_full(error: Exception, folder: Path) -> bool:
     """Whether an error comes of a full disk; torch and safetensors raise errors of their own for it."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "No space left" in str(error) or shutil.disk_usage(folder).free < 1 << 20
+    told = any(words in str(error) for words in ("No space left", "quota exceeded"))
+    return told or shutil.disk_usage(folder).free < 1 << 20
 
 
 @contextmanager
@@ -160,7 +170,7 @@ def _heartbeat(files: JobFolder) -> Iterator[None]:
 
     def beat() -> None:
         while not over.wait(HEARTBEAT):
-            if files.progress.exists():
+            with suppress(FileNotFoundError):  # not begun yet, or over
                 os.utime(files.progress)
 
     thread = threading.Thread(target=beat, daemon=True)

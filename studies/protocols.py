@@ -70,16 +70,17 @@ def read_protocols(scores: Any) -> list[Protocol]:
 
 
 def _read(entry: Any) -> list[Protocol]:
-    if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), list) or not entry["metrics"]:
+    metrics = entry.get("metrics") if isinstance(entry, dict) else None
+    if not isinstance(metrics, list) or not metrics or not all(isinstance(metric, str) for metric in metrics):
         raise ValueError(f"`scores`: expected an entry with a list of `metrics`, got {entry!r:.80}.")
     for key in entry:
         if key not in KEYS:
             raise ValueError(f"`scores`: unknown key `{key}`. {did_you_mean(str(key), KEYS)}")
-    given = dict(entry) | {"metrics": tuple(entry["metrics"]), "label": str(entry.get("label", ""))}
+    given = dict(entry) | {"metrics": tuple(metrics), "label": str(entry.get("label", ""))}
     labels = given.pop("labels", None)
-    for key in ("num_train", "num_test", "repeats"):
-        if key in given and not (isinstance(given[key], int) and given[key] >= 1):
-            raise ValueError(f"`scores`: `{key}` must be a whole number of at least 1, got {given[key]!r}.")
+    for key, least in {"num_train": 1, "num_test": 1, "repeats": 1, "seed": 0}.items():
+        if key in given:
+            _whole(key, given[key], least)
     if labels is None:
         return [Protocol(**given)]
     return _of_labels(given, labels)
@@ -91,19 +92,31 @@ def _of_labels(given: Mapping[str, Any], labels: Any) -> list[Protocol]:
         raise ValueError(f"`scores`: `labels` takes lists of {', '.join(LABEL_KEYS)}, got {labels!r:.80}.")
     values = [labels.get("num_labels", [1000]), labels.get("labelling", ["perfect"]), labels.get("label_seed", [0])]
     prefix = f"{given['label']}-" if given["label"] else ""
-    return [
-        Protocol(given["metrics"], f"{prefix}{number}-{kind}-{draw}", labels=tuple(zip(LABEL_KEYS, point, strict=True)))
-        for point in itertools.product(*(value if isinstance(value, list) else [value] for value in values))
-        for number, kind, draw in [point]
-    ]
+    protocols = []
+    for point in itertools.product(*(value if isinstance(value, list) else [value] for value in values)):
+        number, kind, draw = point
+        _whole("num_labels", number, 1)
+        _whole("label_seed", draw, 0)
+        drawn = tuple(zip(LABEL_KEYS, point, strict=True))
+        protocols.append(Protocol(given["metrics"], f"{prefix}{number}-{kind}-{draw}", labels=drawn))
+    return protocols
+
+
+def _whole(key: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"`scores`: `{key}` must be a whole number of at least {least}, got {value!r}.")
 
 
 def check_metrics(protocols: list[Protocol]) -> None:
     """Refuse scores that nobody knows how to compute."""
+    from unknot.datamodules.labels import NAMED
     from unknot.metrics import METRICS
     from unknot.studies.labels import NAMES
 
     for protocol in protocols:
+        kind = dict(protocol.labels).get("labelling")
+        if kind is not None and kind not in NAMED:
+            raise ValueError(f"`scores`: there are no labels of the kind {kind!r}. {did_you_mean(str(kind), NAMED)}")
         for metric in protocol.metrics:
             if protocol.labels and metric not in NAMES:
                 raise ValueError(f"{metric!r} is no score on labels. {did_you_mean(metric, NAMES)}")

@@ -1,5 +1,6 @@
 """The table of a study, computed from the files of its jobs; also while they run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +13,51 @@ if TYPE_CHECKING:
 
 TOOK = ("core_seconds", "commit")
 """Columns that tell what a training took, not what came out."""
+STATES = ("done", "failed", "running", "interrupted", "waiting")
+"""Of jobs, from what says most to what says least."""
 
 
-def results(folder: str | Path) -> "pd.DataFrame":
+def results(*sources: str | Path) -> "pd.DataFrame":
     """One row for each job of a study: its settings, how far it is, and its scores.
 
     Columns are ``job``, ``dataset``, ``method``, ``config``, ``seed``, the options that differ by their names,
     ``strength`` (the swept value of the method), ``status`` and one for each score; those of a protocol with a label
     are called ``score@label``, and the losses on held-out batches ``val/...``. ``core_seconds`` is the processor time
     of the training without the scores, ``commit`` that of the code.
+
+    Args:
+        sources: the folder of a study. Or several of them, also tables that were written before, such as the parts of a
+            study that ran on two machines: a job that more than one of them has is in the table once, as it is where it
+            is furthest, and with the scores of all.
     """
     try:
         import pandas as pd
     except ImportError:
         raise ImportError("Tables need pandas: pip install 'unknot[studies]'.") from None
-    plan = read_plan(Path(folder))
-    return pd.DataFrame(rows(Path(folder), plan))
+    if not sources:
+        raise ValueError("results() needs the folder of a study.")
+    tables = [_table(Path(source)) for source in sources]
+    if len(tables) == 1:
+        return tables[0]
+    table = pd.concat([table.dropna(axis=1, how="all") for table in tables], ignore_index=True)
+    furthest = table.iloc[table["status"].map(STATES.index).argsort(kind="stable")]
+    merged = furthest.groupby("job", sort=False).first().loc[table["job"].unique()].reset_index()
+    columns = dict.fromkeys(column for part in tables for column in part if column not in TOOK)
+    return merged.reindex(columns=[*columns, *TOOK])
+
+
+def _table(source: Path) -> "pd.DataFrame":
+    """The table of a folder, or one that was written."""
+    import pandas as pd
+
+    if not source.is_file():
+        return pd.DataFrame(rows(source, read_plan(source)))
+    from unknot.studies.population import read_table
+
+    table = read_table(source)
+    if not {"job", "status"} <= {*table.columns}:
+        raise ValueError(f"{source}: not a table of `unknot study table`, which has the columns job and status.")
+    return table
 
 
 def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
@@ -63,10 +93,18 @@ def _took(files: JobFolder) -> dict[str, Any]:
     return {name: record.get(name) for name in TOOK}
 
 
-def write_table(folder: str | Path, path: str | Path | None = None) -> list[Path]:
-    """Write the table of a study, by default as ``table.csv`` and ``table.parquet`` in its folder."""
-    table = results(folder)
-    paths = [Path(path)] if path else [Path(folder) / "table.csv", Path(folder) / "table.parquet"]
+def write_table(source: str | Path | Sequence[str | Path], path: str | Path | None = None) -> list[Path]:
+    """Write the table of a study.
+
+    Args:
+        source: its folder, or several folders and tables to be merged, as :func:`results` takes them.
+        path: ``*.csv`` or ``*.parquet``; by default both are written, into the folder.
+    """
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    if not path and (len(sources) != 1 or Path(sources[0]).is_file()):
+        raise ValueError("Where shall the table of several go? Name a file, *.csv or *.parquet (--out).")
+    table = results(*sources)
+    paths = [Path(path)] if path else [Path(sources[0], "table.csv"), Path(sources[0], "table.parquet")]
     for path in paths:
         with replacing(path) as beside:
             if path.suffix == ".parquet":
@@ -87,12 +125,7 @@ def mixed(table: "pd.DataFrame") -> list[str]:
 
 def counts(folder: Path, plan: Plan) -> dict[str, list[str]]:
     """Names of jobs by state; all states but ``done`` only where there are any."""
-    by_state: dict[str, list[str]] = {state: [] for state in ("done", "running", "interrupted", "waiting", "failed")}
+    by_state: dict[str, list[str]] = {state: [] for state in STATES}
     for job in plan.jobs:
         by_state[JobFolder(folder, job.name).state(plan.protocols)].append(job.name)
     return {state: names for state, names in by_state.items() if names or state == "done"}
-
-
-def error_of(folder: Path, name: str) -> dict[str, Any]:
-    """Why a job failed."""
-    return read_json(JobFolder(folder, name).error) or {}

@@ -1,18 +1,19 @@
 """Run a study: make its folder, have its jobs done, say how it goes."""
 
+import shlex
 import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from unknot.studies.executors import Executor, Local
-from unknot.studies.folders import JobFolder, Plan, read_json, read_plan, write_plan
+from unknot.studies.folders import JobFolder, Plan, read_plan, write_plan
 from unknot.studies.study import Job, Study
 from unknot.studies.worker import Outcome
 
@@ -43,7 +44,13 @@ class Summary:
     """Why it ended early, if it did."""
 
 
-def run(study: Study | Plan, folder: str | Path, executor: Executor | None = None, say: Say | None = None) -> Summary:
+def run(
+    study: Study | Plan,
+    folder: str | Path,
+    executor: Executor | None = None,
+    say: Say | None = None,
+    options: str = "",
+) -> Summary:
     """Have all jobs of a study done that are not done yet.
 
     Args:
@@ -51,10 +58,12 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
         folder: where its files go; what is there already is not done again.
         executor: where jobs run; by default on this machine, one thread each and as many at a time as cores.
         say: takes the lines of progress; by default they are printed to the standard error stream.
+        options: of ``unknot study run``, to be repeated by the lines that say how to go on.
     """
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     folder, executor = Path(folder), executor or Local()
     plan = study if isinstance(study, Plan) else prepare(study, folder)
+    _check_classes(folder, plan)
     mine = executor.select(plan.jobs)
     states = {job.name: JobFolder(folder, job.name).state(plan.protocols) for job in mine}
     todo = [job for job in mine if states[job.name] not in ("done", "failed")]
@@ -62,14 +71,14 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
     for job in mine:
         if states[job.name] == "failed":
             summary.done -= 1
-            summary.failed[job.name] = (read_json(JobFolder(folder, job.name).error) or {}).get("error", "")
-    display = Display(folder, plan, mine, summary, executor.parallel, say)
+            summary.failed[job.name] = JobFolder(folder, job.name).read_error().get("error", "")
+    display = Display(folder, plan, mine, summary, executor.parallel, say, options)
     display.begin(todo)
     lock = FileLock(folder / "runner.lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        say("Another runner is at work in this folder: the two share its jobs, and none is done twice.")
+        say("Another runner is at work in this folder: they share its jobs, and none is done twice.")
     outcomes = executor.run(folder, plan, todo)
     jobs = {job.name: job for job in mine}
     summary.left = len(todo)
@@ -89,6 +98,7 @@ def run(study: Study | Plan, folder: str | Path, executor: Executor | None = Non
             display.ended(jobs[outcome.job], outcome)
     except KeyboardInterrupt:
         summary.stopped = INTERRUPTED
+        say("Stopping: the jobs save their states.")
     finally:
         outcomes.close()  # type: ignore[attr-defined]  # all executors are generators
         lock.release()
@@ -101,7 +111,7 @@ def prepare(study: Study, folder: Path) -> Plan:
     jobs = study.jobs()
     plan = Plan(study, jobs, disk_use(jobs, study.imported) // len(jobs))
     if (folder / "plan.json").is_file():
-        old = read_plan(folder)
+        old = read_plan(folder, study.imported)
         names = {job.name for job in plan.jobs}
         lost = [job for job in old.jobs if job.name not in names and JobFolder(folder, job.name).path.is_dir()]
         if lost:
@@ -114,6 +124,29 @@ def prepare(study: Study, folder: Path) -> Plan:
             return plan
     write_plan(folder, plan)
     return plan
+
+
+def _check_classes(folder: Path, plan: Plan) -> None:
+    """Refuse jobs that would all fail, because nobody gave their word for a class that they name."""
+    from unknot._trust import ALLOWED
+
+    known = tuple(f"{module}." for module in (*ALLOWED, *plan.study.imported))
+    for path in dict.fromkeys(path for job in plan.jobs for path in _class_paths(job.config)):
+        if "." in path and not f"{path}.".startswith(known):
+            raise ValueError(
+                f"{folder}: its jobs name {path}, which is none of unknot's classes and could run code. If you know "
+                f"what it is, add --import {path.rpartition('.')[0]}."
+            )
+
+
+def _class_paths(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if "class_path" in part:
+            yield str(part["class_path"])
+        part = list(part.values())
+    if isinstance(part, list):
+        for below in part:
+            yield from _class_paths(below)
 
 
 def clear_errors(folder: Path, plan: Plan) -> int:
@@ -129,10 +162,18 @@ class Display:
     """Lines that read well in a terminal and in a log: what ended, and every so often how far all is."""
 
     def __init__(
-        self, folder: Path, plan: Plan, jobs: Iterable[Job], summary: Summary, parallel: int, say: Say
+        self,
+        folder: Path,
+        plan: Plan,
+        jobs: Iterable[Job],
+        summary: Summary,
+        parallel: int,
+        say: Say,
+        options: str = "",
     ) -> None:
         self.folder, self.plan, self.jobs, self.summary, self.say = folder, plan, list(jobs), summary, say
         self.parallel = parallel
+        self.again = f"{shlex.quote(str(folder))} {options}".strip()
         self.last, self.alive = time.monotonic(), 0.0
         self.interval = 10.0
         self.took: deque[float] = deque(maxlen=200)
@@ -152,7 +193,7 @@ class Display:
         if needed > free:
             self.say("The disk is too small for all of them: free some, or run in another folder (--folder).")
         if self.summary.failed:
-            self.say(f"{len(self.summary.failed)} failed before; unknot study retry {self.folder} tries them again.")
+            self.say(f"{len(self.summary.failed)} failed before; try them again with: unknot study retry {self.again}")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """One job ended."""
@@ -163,10 +204,10 @@ class Display:
             self.say(f"{clock()} failed {job.name} {describe(job)}: {outcome.message}")
         self.tick()
 
-    def tick(self, force: bool = False) -> None:
+    def tick(self) -> None:
         """A line, if it is time for one."""
         now = time.monotonic()
-        if not force and now - self.last < self.interval:
+        if now - self.last < self.interval:
             return
         self.last = now
         self.interval = min(60.0, self.interval * 1.5)
@@ -223,11 +264,11 @@ class Display:
         summary = self.summary
         self.say(f"{clock()} {summary.done:,} of {len(self.jobs):,} done, {len(summary.failed)} failed.")
         if summary.stopped:
-            self.say(f"Stopped: {summary.stopped}. Nothing is lost; go on with: unknot study run {self.folder}")
+            self.say(f"Stopped: {summary.stopped}. Nothing is lost; go on with: unknot study run {self.again}")
         for name, message in list(summary.failed.items())[:10]:
             self.say(f"  failed {name}: {message}")
         if summary.failed:
-            self.say(f"Try failed jobs again with: unknot study retry {self.folder}")
+            self.say(f"Try failed jobs again with: unknot study retry {self.again}")
 
 
 def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:

@@ -5,6 +5,7 @@ tables/NAME.json    what a row cannot tell: how many models were planned, and ho
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,24 +55,26 @@ def load_results(name: str) -> "pd.DataFrame":
     return table
 
 
-def ship_table(folder: str | Path, output: Path = FOLDER) -> Path:
+def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER) -> Path:
     """Write the results of a study that are there by now as a table that comes with the package.
 
     Models that are not done are left out and counted; those that failed stay, without scores.
 
     Args:
-        folder: of the study.
+        folder: of the study; or several, by which parts of it ran, the first of which tells name and description.
         output: folder of the tables.
     """
-    plan = read_plan(Path(folder))
-    table = results(folder)
+    folders = [folder] if isinstance(folder, str | Path) else list(folder)
+    plan = read_plan(Path(folders[0]))
+    table = results(*folders)
+    planned = len(table)
     table = table[table["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
     if table.empty:
-        raise ValueError(f"{folder}: none of its {len(plan.jobs)} models is done yet, so there is nothing to ship.")
+        raise ValueError(f"{folders[0]}: none of its {planned} models is done yet, so there is nothing to ship.")
     seconds = table["core_seconds"] if "core_seconds" in table else table["seed"] * float("nan")
     told = {
         "description": plan.study.description,
-        "planned": len(plan.jobs),
+        "planned": planned,
         "models": int((table["status"] == "done").sum()),
         "failed": int((table["status"] == "failed").sum()),
         "core_hours": round(float(seconds.sum()) / 3600, 2),

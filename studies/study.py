@@ -94,6 +94,12 @@ class Study:
         jobs: dict[str, Job] = {}
         for _, settings, config in rows:
             job = Job(name_of(config), settings, config)
+            steps = config.get("trainer", {}).get("max_steps")
+            if not isinstance(steps, int) or steps < 1:
+                raise ValueError(
+                    f"Study {self.name}, {settings['config']}: `trainer.max_steps`, after which a job ends, must be a "
+                    f"whole number of at least 1, got {steps!r}."
+                )
             if job.name in jobs:
                 raise ValueError(
                     f"Study {self.name}: two jobs are the same training, {settings} and {jobs[job.name].settings}. "
@@ -106,21 +112,20 @@ class Study:
         """Place of the seed, settings and configuration of every job of a sweep."""
         from unknot.studies.datasets import describe
 
-        options = dict(sweep["options"])
-        seeds = options.pop("seed_everything", None) or _seeds(sweep.get("seeds", self.content.get("seeds", 1)))
+        options = dict(sweep.get("options", {}))
+        seeds = _seeds(options.pop("seed_everything", None) or sweep.get("seeds", self.content.get("seeds", 1)))
         training = self.content.get("training", {}) | sweep.get("training", {})
-        grid = self.content.get("data", {}) | sweep.get("data", {})
+        grid = options | self.content.get("data", {}) | sweep.get("data", {})
         base = self._configuration(sweep["config"])
         method = str(base["model"]["class_path"]).rpartition(".")[2]
         swept = next((option for option in options if option.startswith("model.")), None)
-        self._check_options(sweep["config"], base, [*training, *options, *grid])
+        self._check_options(sweep["config"], base, [*training, *grid])
         for dataset in sweep.get("datasets", self.content["datasets"]):
             part, image_shape = describe(dataset, self.content.get("image_size"), self.imported)
             label = dataset if isinstance(dataset, str) else str(dataset["class_path"]).rpartition(".")[2]
             values = [_for_dataset(self.name, option, of, label) for option, of in grid.items()]
-            names = [*options, *grid]
-            for point in itertools.product(*options.values(), *values):
-                chosen = dict(zip(names, point, strict=True))
+            for point in itertools.product(*values):
+                chosen = dict(zip(grid, point, strict=True))
                 for place, seed in enumerate(seeds):
                     config = deepcopy(base)
                     put(config, "data.dataset", part)
@@ -168,19 +173,14 @@ class Study:
             raise ValueError(f"{where}: expected keys such as datasets, seeds and sweeps, got {self.content!r:.80}.")
         _known(where, self.content, KEYS)
         for key in ("datasets", "sweeps"):
-            if not isinstance(self.content.get(key), list) or not self.content[key]:
-                raise ValueError(f"{where}: `{key}` must be a list of at least one.")
-        _seeds(self.content.get("seeds", 1), where)
+            _listed(where, self.content, key)
+        _parts(where, self.content)
         for number, sweep in enumerate(self.content["sweeps"], 1):
             here = f"{where}, sweep {number}"
             if not isinstance(sweep, dict) or not isinstance(sweep.get("config"), str):
                 raise ValueError(f"{here}: expected `config`, the name of a configuration or its file, and `options`.")
             _known(here, sweep, SWEEP_KEYS)
-            sweep.setdefault("options", {})
-            for part in (sweep["options"], sweep.get("data", {}), self.content.get("data", {})):
-                for option, values in part.items():
-                    if not (isinstance(values, list) and values) and not isinstance(values, dict):
-                        raise ValueError(f"{here}: `{option}` must list its values, as in `{option}: [1, 2]`.")
+            _parts(here, sweep)
         _ = self.protocols
 
 
@@ -247,10 +247,37 @@ def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any
 
 def _seeds(seeds: Any, where: str = "") -> list[int]:
     whole = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
-    listed = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
+    listed = isinstance(seeds, list) and seeds and all(isinstance(seed, int) and seed >= 0 for seed in seeds)
     if not (whole or listed):
         raise ValueError(f"{where}: `seeds` must be how many there are or a list of them, got {seeds!r}.")
     return list(range(seeds)) if whole else list(seeds)
+
+
+def _parts(where: str, content: Mapping[str, Any]) -> None:
+    """Look at what a study and a sweep of it may both say."""
+    _seeds(content.get("seeds", 1), where)
+    if "datasets" in content:
+        _listed(where, content, "datasets")
+        for dataset in content["datasets"]:
+            given = dataset.get("class_path") if isinstance(dataset, dict) else dataset
+            if not isinstance(given, str):
+                raise ValueError(
+                    f"{where}: a data set is a name from `unknot data list` or has a `class_path`, got {dataset!r:.80}."
+                )
+    for part in ("training", "data", "options"):
+        options = content.get(part, {})
+        if not isinstance(options, dict) or not all(isinstance(option, str) for option in options):
+            raise ValueError(f"{where}: `{part}` must name options, as in `model.beta`, got {options!r:.80}.")
+        for option, values in options.items():
+            if part != "training" and not (isinstance(values, list) and values) and not isinstance(values, dict):
+                raise ValueError(f"{where}: `{option}` must list its values, as in `{option}: [1, 2]`.")
+    if "seed_everything" in content.get("options", {}):
+        _seeds(content["options"]["seed_everything"], where)
+
+
+def _listed(where: str, content: Mapping[str, Any], key: str) -> None:
+    if not isinstance(content.get(key), list) or not content[key]:
+        raise ValueError(f"{where}: `{key}` must be a list of at least one.")
 
 
 def _known(where: str, content: Mapping[str, Any], keys: set[str]) -> None:

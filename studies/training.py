@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,31 +22,11 @@ from unknot._trust import only_known_classes
 from unknot.studies.folders import JobFolder, write_json
 from unknot.studies.recording import Recorder
 from unknot.studies.scoring import add_scores
+from unknot.studies.stopping import Stop, Stopped
 from unknot.zoo import Model
 
 TELL = 5.0
 """Seconds between two words about how far a job is; each is a file written."""
-
-
-class Stopped(BaseException):
-    """The job was asked to stop, and has saved its state."""
-
-
-class Stop:
-    """Whether a job was asked to stop. In training it first saves its state; elsewhere it stops on the spot."""
-
-    asked = training = listening = False
-
-    def listen(self) -> None:
-        """Be asked by SIGTERM."""
-        self.listening = True
-        signal.signal(signal.SIGTERM, self.ask)
-
-    def ask(self, *_: Any) -> None:
-        """A signal handler."""
-        self.asked = True
-        if not self.training:
-            raise Stopped
 
 
 class JobCLI(LightningCLI):
@@ -94,12 +73,8 @@ class Keeper(Callback):
         """Tell where it goes on."""
         if self.stop.listening:  # in place of Lightning's handler, which stops a training without saving its state
             self.stop.listen()
-        self.stop.training = True
+        self.stop.hold()  # until there is a model
         self._tell(trainer)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """From here on there is no state to save."""
-        self.stop.training = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Look at the clock; every state can be resumed from exactly."""
@@ -146,11 +121,12 @@ def perform(
         checkpoint_every: seconds between saves of the state.
         keep_checkpoint: leave the last state in place, to train on from.
         imported: modules whose classes the configuration may name, besides unknot's own.
-        stop: looked at after every step: whether to save the state and raise :class:`Stopped`.
+        stop: looked at after every step: whether to save the state and raise ``Stopped``.
     """
     files, stop = JobFolder(study, name), stop or Stop()
     if not files.trained():
         _train(files, config, accelerator, checkpoint_every, keep_checkpoint, imported, stop)
+        stop.allow()
     if not keep_checkpoint:
         files.checkpoint.unlink(missing_ok=True)
     add_scores(files, config, protocols, imported, partial(tell, files, "scoring"))

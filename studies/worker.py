@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from unknot.studies.folders import Plan
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
 
@@ -43,14 +44,32 @@ class Settings:
     Args:
         checkpoint_every: seconds between saves of the state that a job resumes from.
         keep_checkpoints: leave that state in place when a job is done.
-        threads: of each job.
-        imported: modules whose classes jobs may name, besides unknot's own; imported before the first job.
     """
 
     checkpoint_every: float = 60.0
     keep_checkpoints: bool = False
-    threads: int = 1
-    imported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What all jobs of a run are told."""
+
+    study: str
+    """The folder."""
+    protocols: list[Protocol]
+    settings: Settings
+    threads: int
+    """Of each job."""
+    imported: tuple[str, ...]
+    """Modules whose classes jobs may name, besides unknot's own."""
+    places: tuple[str, ...]
+    """Where the runner finds modules."""
+
+    @classmethod
+    def of(cls, folder: Path, plan: Plan, settings: Settings, threads: int) -> "Order":
+        """That of the jobs of a plan."""
+        places = tuple(place for place in sys.path if place)
+        return cls(str(folder.resolve()), plan.protocols, settings, threads, plan.study.imported, places)
 
 
 def environment(threads: int, devices: str | None) -> dict[str, str]:
@@ -67,35 +86,25 @@ def environment(threads: int, devices: str | None) -> dict[str, str]:
 class Worker:
     """A process that performs jobs, seen from the runner."""
 
-    def __init__(self, settings: Settings, devices: str | None = None, here: str | None = None) -> None:
-        self.settings, self.devices, self.here = settings, devices, here
+    def __init__(self, order: Order, devices: str | None = None, here: str | None = None) -> None:
+        self.order, self.devices, self.here = order, devices, here
         self.process: subprocess.Popen[str] | None = None
+        self.stopping = False
 
-    def perform(self, study: Path, job: Job, protocols: list[Protocol]) -> Outcome:
+    def perform(self, job: Job) -> Outcome:
         """Have a job done; blocks until it has ended, one way or another."""
-        process = self.process
-        if process is None or process.poll() is not None:
-            process = self.process = subprocess.Popen(
-                [sys.executable, "-m", "unknot.studies.process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment(self.settings.threads, self.devices),
-                cwd=self.here,
-                start_new_session=True,  # Ctrl-C is for the runner
-            )
+        try:
+            process = self._process()
+        except OSError as error:  # too many of them, or too little memory
+            return Outcome(job.name, "died", f"no process could be started ({error})")
         assert process.stdin is not None
         assert process.stdout is not None
-        order = {
-            "study": str(study.resolve()),
-            "job": asdict(job),
-            "protocols": [asdict(protocol) for protocol in protocols],
-            "settings": asdict(self.settings),
-            "accelerator": "gpu" if self.devices else "cpu",
-        }
+        order = asdict(self.order) | {"job": asdict(job), "accelerator": "gpu" if self.devices else "cpu"}
         try:
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
+            if self.stopping:  # asked for while the order was on its way
+                process.terminate()
             answer = process.stdout.readline()
         except (BrokenPipeError, ValueError):
             answer = ""
@@ -103,10 +112,28 @@ class Worker:
             code = process.wait()
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             return Outcome(job.name, "died", f"its process ended {how}")
-        return Outcome(**json.loads(answer))
+        outcome = Outcome(**json.loads(answer))
+        if outcome.what == "stopped":  # and the process with it
+            process.wait()
+        return outcome
+
+    def _process(self) -> "subprocess.Popen[str]":
+        """The one that is there, or a new one."""
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "unknot.studies.process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment(self.order.threads, self.devices),
+                cwd=self.here,
+                start_new_session=True,  # Ctrl-C is for the runner
+            )
+        return self.process
 
     def stop(self) -> None:
-        """Ask the running job to save its state and end."""
+        """Ask the running job to save its state and end; no other is begun."""
+        self.stopping = True
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 

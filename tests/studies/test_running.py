@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def unknot(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def one_at_a_time() -> Local:
-    return Local(jobs=1, settings=Settings(checkpoint_every=0.1, imported=IMPORTED))
+    return Local(jobs=1, settings=Settings(checkpoint_every=0.1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -154,6 +155,64 @@ def test_a_study_names_no_module_that_was_not_imported_by_hand(toys: Path, tiny:
         Study("tiny", tiny()).jobs()
 
 
+def test_a_folder_alone_runs_nobodys_code(whole: Path, toys: Path) -> None:
+    told = unknot("run", "whole", cwd=toys)
+    assert told.returncode == 1
+    assert "its jobs name toys.Squares, which is none of unknot's classes" in told.stderr
+    assert "add --import toys." in told.stderr
+
+
+def test_one_s_own_module_is_found_wherever_the_runner_found_it(
+    tmp_path: Path, study: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    module = "import toys\n\nclass Squares(toys.Squares):\n    pass\n"
+    (tmp_path / "elsewhere" / "faraway.py").write_text(module, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    sweeps = [{"config": "beta_vae_dsprites", "options": {"model.beta": [1]}}]
+    content = study(seeds=1, steps=1, sweeps=sweeps, datasets=[{"class_path": "faraway.Squares"}]).content
+    mine = Study("mine", content, imported=("faraway",))
+    assert run(mine, tmp_path / "runs", one_at_a_time(), lambda line: None).done == 1
+
+
+FULL = """
+mount -t tmpfs -o size={small}k tmpfs disk || exit 77
+cp -r planned disk/study
+{run}
+echo "exit $?" >&2
+mount -o remount,size=200m disk
+{run} || exit 1
+{table}
+"""
+
+
+def test_a_full_disk_stops_the_run_and_loses_nothing(toys: Path, undisturbed: Any, study: Make, tmp_path: Path) -> None:
+    """On a disk of its own, seen by these processes alone: it holds one model and a half; then it is made larger."""
+    prepare(study(seeds=1), tmp_path / "planned")
+    (tmp_path / "disk").mkdir()
+    one = sum(file.stat().st_size for file in next((toys / "whole").glob("jobs/*/*/model")).iterdir())
+    command = shlex.join(STUDY)
+    script = FULL.format(
+        small=1500 * one // 1024 // 1000 + 100,
+        run=f"{command} run disk/study --jobs 1 --import toys",
+        table=f"{command} table disk/study --out table.csv",
+    )
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    environment = os.environ | {"PYTHONPATH": str(toys)}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if ended.returncode == 77 or "unshare" in ended.stderr:
+        pytest.skip(f"needs a disk of its own, which this machine does not let us have: {ended.stderr.strip()[:100]}")
+    assert ended.returncode == 0, ended.stderr
+    first, second = ended.stderr.split("exit 1\n")
+    assert "1 of 3 done, 0 failed." in first
+    assert "Stopped: the disk is full (" in first
+    assert "free some space. Nothing is lost; go on with: unknot study run disk/study --jobs 1" in first
+    assert "3 jobs, 1 done before, 2 to do" in second
+    table = pd.read_csv(tmp_path / "table.csv")[undisturbed.columns]
+    expected = undisturbed[undisturbed["seed"] == 0].reset_index(drop=True)
+    pd.testing.assert_frame_equal(table, expected, check_exact=True, check_dtype=False)
+
+
 def workers_of(runner: int) -> list[int]:
     """The processes of the jobs of a runner."""
     children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(runner)], capture_output=True, text=True).stdout
@@ -224,14 +283,15 @@ def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, st
 
 def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -> None:
     prepare(study(steps=100_000, seeds=1), toys / "long")
-    command = [*STUDY, "run", "long", "--jobs", "1", "--import", "toys"]
+    command = [*STUDY, "run", "long", "--jobs", "1", "--shard", "1/1", "--import", "toys"]
     runner = subprocess.Popen(command, cwd=toys, stderr=subprocess.PIPE, text=True)
     steps = (toys / "long").glob
     wait_for(lambda: any(json.loads(p.read_text())["step"] for p in steps("jobs/*/*/progress.json")), runner)
     runner.send_signal(signal.SIGINT)
     _, told = runner.communicate(timeout=180)
     assert runner.returncode == 130
-    assert "Stopped: it was interrupted. Nothing is lost; go on with: unknot study run long" in told
+    hint = "unknot study run long --jobs 1 --shard 1/1 --import toys\n"
+    assert f"Stopped: it was interrupted. Nothing is lost; go on with: {hint}" in told
     assert "Traceback" not in told
     assert len(list((toys / "long").glob("jobs/*/*/last.ckpt"))) == 1
     assert ", 1 interrupted, " in unknot("status", "long", cwd=toys).stdout
@@ -241,9 +301,9 @@ def test_a_job_that_is_told_to_end_between_two_steps_saves_its_state(toys: Path,
     plan, folder = prepare(study(seeds=1), toys / "asked"), toys / "asked"
     job = plan.jobs[0]
     job.config["model"]["class_path"] = "toys.AskedToStop"
-    executor = Local(jobs=1, settings=Settings(imported=IMPORTED))
-    assert [outcome.what for outcome in executor.run(folder, plan, [job]) if outcome] == ["stopped"]
-    assert JobFolder(folder, job.name).checkpoint.is_file()
+    assert [outcome.what for outcome in Local(jobs=1).run(folder, plan, [job]) if outcome] == ["done"]
+    log = JobFolder(folder, job.name).log.read_text(encoding="utf-8")
+    assert log.count("Restored all states from the checkpoint") == 1  # it was begun again, and went on at step five
 
 
 def wait_for(condition: Callable[[], bool], runner: subprocess.Popen[str]) -> None:
@@ -288,7 +348,7 @@ def test_a_job_sees_no_cluster_and_its_own_threads(monkeypatch: pytest.MonkeyPat
 def test_ray_gives_the_same_table(toys: Path, undisturbed: Any, study: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_worker_niceness", "0")
-    run(study(), "ray", Ray("local", jobs=1, settings=Settings(imported=IMPORTED)), lambda line: None)
+    run(study(), "ray", Ray("local", jobs=1), lambda line: None)
     pd.testing.assert_frame_equal(results("ray")[undisturbed.columns], undisturbed, check_exact=True)
 
 

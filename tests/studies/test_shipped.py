@@ -1,13 +1,14 @@
-"""Tables of results that come with the package: what is written, and what comes back."""
+"""Tables of results: merged, and those that come with the package; what is written, and what comes back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unknot.studies import Study, load_results, shipped
-from unknot.studies.folders import JobFolder, write_json
+from unknot.cli import main
+from unknot.studies import Study, load_results, results, shipped, write_table
+from unknot.studies.folders import JobFolder, Plan, write_json
 from unknot.studies.running import prepare
 
 pd = pytest.importorskip("pandas")
@@ -19,14 +20,19 @@ def study(toys: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, monke
     monkeypatch.syspath_prepend(str(toys))
     folder = tmp_path / "runs"
     plan = prepare(Study("tiny", tiny(), imported=("toys",)), folder)
-    draws = plan.protocols[0].draws
-    for place, job in enumerate(plan.jobs[:5]):
-        files = JobFolder(folder, job.name)
-        files.path.mkdir(parents=True)
-        if place == 3:
-            files.fail("out of luck")
-            continue
-        files.model.mkdir()
+    finish(folder, plan, (0, 1, 2, 4))
+    JobFolder(folder, plan.jobs[0].name).record.unlink()
+    failed = JobFolder(folder, plan.jobs[3].name)
+    failed.path.mkdir(parents=True)
+    failed.fail("out of luck")
+    return folder
+
+
+def finish(folder: Path, plan: Plan, places: Iterable[int]) -> None:
+    """Leave what some of the jobs of a plan leave."""
+    for place in places:
+        files = JobFolder(folder, plan.jobs[place].name)
+        files.model.mkdir(parents=True)
         for name in ("config.json", "model.safetensors"):
             (files.model / name).touch()
         scores = {
@@ -37,11 +43,34 @@ def study(toys: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, monke
             "details": {},
             "protocol": {},
         }
-        entry = {"draws": draws, "metrics": ["mig", "modularity", "elbo"], "scores": scores}
+        entry = {"draws": plan.protocols[0].draws, "metrics": ["mig", "modularity", "elbo"], "scores": scores}
         write_json(files.scores, {"validation": {"val/loss": 100.0}, "entries": [entry]})
-        if place:
-            write_json(files.record, {"core_seconds": 360.0, "commit": "ab" * 20})
-    return folder
+        write_json(files.record, {"core_seconds": 360.0, "commit": "ab" * 20})
+
+
+def test_parts_of_a_study_that_ran_in_two_places_make_one_table(
+    study: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there"
+    plan = prepare(Study("tiny", tiny(seeds=3), imported=("toys",)), there)
+    finish(there, plan, (0, 4, 5, 6, 7))
+    table = results(study, there)
+    assert table["job"].tolist() == [job.name for job in plan.jobs]
+    assert table["status"].tolist() == ["done", "done", "done", "failed", "done", "done", "done", "done", "waiting"]
+    assert table["mig"].dropna().tolist() == [place / 3 for place in (0, 1, 2, 4, 5, 6, 7)]
+    assert table["core_seconds"].tolist()[:3] == [360.0] * 3  # of the first, only there
+    assert list(table.columns) == list(results(there).columns)
+    pd.testing.assert_frame_equal(results(study, study), results(study), check_dtype=False)
+    (written,) = write_table(there, tmp_path / "there.csv")
+    assert main(["study", "table", str(study), str(written), "--out", str(tmp_path / "all.parquet")]) == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "all.parquet"), table, check_dtype=False)
+    assert main(["study", "table", str(study), str(there)]) == 1
+    assert "Where shall the table of several go? Name a file" in capsys.readouterr().err
+    (tmp_path / "other.csv").write_text("model,mig\na,0.1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="has the columns job and status"):
+        results(study, tmp_path / "other.csv")
+    shipped_path = shipped.ship_table([study, there], tmp_path / "tables")
+    assert shipped.json.loads(shipped_path.with_suffix(".json").read_text(encoding="utf-8"))["planned"] == 9
 
 
 def test_what_is_done_is_shipped_and_the_rest_counted(
