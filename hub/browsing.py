@@ -169,7 +169,7 @@ class Pages:
 
     async def drawn(self, request: Request) -> Response:
         """``GET /api/checkpoints/{id}/drawn.png``: of a checkpoint without pictures."""
-        return _png(await self._play(request, lambda player: player.picture()))
+        return _png(await self._play(request, "picture"))
 
     def refresh(self, request: Request) -> Response:
         """``POST /api/refresh``: ask the hub and look into the folders again."""
@@ -219,50 +219,49 @@ class Pages:
         """``POST /api/checkpoints/{id}/start``."""
         wanted = await body_json(request)
         origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
-        return Answer(await self._play(request, lambda player: player.start(origin, seed)))
+        return Answer(await self._play(request, "start", origin, seed))
 
     async def look(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/look``: slots or objects of a random image."""
         wanted = await body_json(request)
         origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
         iterations, slots = (_count(wanted.get(name)) for name in ("iterations", "slots"))
-        return Answer(await self._play(request, lambda player: player.look(origin, seed, iterations, slots)))
+        return Answer(await self._play(request, "look", origin, seed, iterations, slots))
 
     async def upload(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/upload``: an image as the body."""
-        from unknot.hub.live import MAX_UPLOAD, ScenePlayer
+        from unknot.hub.live import MAX_UPLOAD
 
         content, query = await body_bytes(request, MAX_UPLOAD), request.query_params
         iterations, slots, seed = (_count(query.get(name)) for name in ("iterations", "slots", "seed"))
-
-        def use(player: Any) -> Any:
-            if not hasattr(player, "upload"):
-                raise ValueError("This model looks at matrices, not at an image.")
-            if isinstance(player, ScenePlayer):
-                return player.upload(content, seed or 0, iterations, slots)
-            return player.upload(content)
-
-        return Answer(await self._play(request, use))
+        return Answer(await self._play(request, "upload", content, seed or 0, iterations, slots))
 
     async def decode(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/decode``."""
         codes = (await body_json(request)).get("codes")
-        return Response(await self._play(request, lambda player: player.decode(codes)), media_type="image/png")
+        return Response(await self._play(request, "decode", codes), media_type="image/png")
 
     async def strips(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/strips``."""
         codes = (await body_json(request)).get("codes")
-        return Answer({"strips": await self._play(request, lambda player: player.strips(codes))})
+        return Answer({"strips": await self._play(request, "strips", codes)})
 
     async def matrix(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/matrix``."""
         kind = field(await body_json(request), "kind", str)
-        return Answer(await self._play(request, lambda player: player.matrix(kind)))
+        return Answer(await self._play(request, "matrix", kind))
 
-    async def _play(self, request: Request, action: Callable[[Any], Any]) -> Any:
+    async def _play(self, request: Request, action: str, *arguments: Any) -> Any:
         entry = self._entry(request)
         self._weights(entry)
-        return await run_in_threadpool(lambda: action(self.players.get(entry.key, entry.ref)))
+
+        def play() -> Any:
+            player = self.players.get(entry.key, entry.ref)
+            if not hasattr(player, action):
+                raise ValueError(f"{type(player.model).__name__} does something else: it has no {action!r} here.")
+            return getattr(player, action)(*arguments)
+
+        return await run_in_threadpool(play)
 
     def _weights(self, entry: Entry) -> Path:
         """Folder of a model that is here and not too large to be played with."""

@@ -288,6 +288,8 @@ def download(
             )
         raise MissingError(f"{subject}: no such file; this repository does not hold a model of the zoo.")
     address, file, limit = endpoint_of(endpoint), listing.files[name], limit_of(name, max_bytes)
+    if not limit:
+        raise MissingError(f"{subject}: not a file that is read from a repository.")
     if file.size > limit:
         hint = " Pass a larger max_bytes if you trust it." if name == "model.safetensors" else ""
         raise TooLargeError(f"{subject}: {file.size:,} bytes, above the limit of {limit:,}.{hint}")

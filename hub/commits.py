@@ -16,10 +16,11 @@ from unknot.hub.disk import Incoming
 from unknot.hub.naming import check_file_name
 from unknot.hub.records import Files
 from unknot.hub.serving import field, parse
-from unknot.hub.storage import Store
+from unknot.hub.storage import MAX_FILES, Store
 
 SHORT = 1 << 20
 """Bytes of a line that are read as a whole."""
+MAX_CHANGES = 2 * MAX_FILES
 BEGIN = re.compile(rb'"content"\s*:\s*"')
 
 
@@ -100,6 +101,8 @@ class CommitReader:
         if key == "header":
             self.header = value
             return
+        if len(self.added) + len(self.deleted) >= MAX_CHANGES:
+            raise ValueError(f"This commit makes more than {MAX_CHANGES:,} changes. Make them in several.")
         path = check_file_name(field(value, "path", str).rstrip("/"))
         if key == "file":
             if value.get("encoding", "base64") != "base64":

@@ -194,7 +194,7 @@ class Index:
 
     def listed(self, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
         """All records, and how the hub's list came about; pictures that only a server has are left out without one."""
-        records = [self.record(entry, picture, served) for entry in self.entries.values()]
+        records = [self.record(entry, picture, served) for entry in list(self.entries.values())]
         scores = sorted({score for record in records for score in record["scores"]})
         return {
             "checkpoints": records,
@@ -250,7 +250,7 @@ class Index:
 
     def rename(self, entry: Entry, name: str) -> Entry:
         """Give the folder of a checkpoint another name."""
-        home = self._home(entry)
+        home, _ = self._movable(entry)
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
             raise ValueError("A name is of letters, digits, '.', '-' and '_'.")
         target = home.with_name(name)
@@ -270,10 +270,7 @@ class Index:
 
     def remove(self, entry: Entry) -> Path:
         """Put the folder of a checkpoint aside, where it can be fetched back from, and give its new place."""
-        home = self._home(entry)
-        root = next(root for root in self.folders if root in (home, *home.parents))
-        if home == root:
-            raise ValueError("This is the folder that the page was opened with; remove it yourself.")
+        home, root = self._movable(entry)
         grave = root / TRASH / f"{home.name}-{time.strftime('%Y%m%d-%H%M%S')}-{entry.id[:4]}"
         with self._lock:
             grave.parent.mkdir(exist_ok=True)
@@ -299,6 +296,14 @@ class Index:
         if entry.home is None or not entry.home.is_dir():
             raise ValueError("Only checkpoints in folders that the page was opened with can be changed.")
         return entry.home
+
+    def _movable(self, entry: Entry) -> tuple[Path, Path]:
+        """The folder of a checkpoint, and the one around it that the page was opened with."""
+        home = self._home(entry)
+        root = next((root for root in self.folders if root in home.parents), None)
+        if root is None:
+            raise ValueError("This is the folder that the page was opened with; move it yourself.")
+        return home, root
 
 
 PictureAddress = Callable[[Entry, str, Path, str], str | None]

@@ -1,8 +1,7 @@
-"""Scores that are measured while one looks on: one checkpoint after the other, in a thread of its own."""
+"""Scores that are measured while one looks on: one checkpoint after the other, in threads of their own."""
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -33,8 +32,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
+        self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def get(self, key: str) -> Job | None:
         """The last job of a checkpoint."""
@@ -58,7 +56,7 @@ class Jobs:
             if sum(job.state == "waiting" for job in self._jobs.values()) >= MAX_WAITING:
                 raise ValueError("Many evaluations are waiting already; come back later.")
             self._jobs[key] = job = Job("waiting", total=len(metrics))
-        self._pool.submit(self._run, key, job, load, keep, metrics)
+        threading.Thread(target=self._run, args=(key, job, load, keep, metrics)).start()
         return job
 
     def _run(
@@ -68,13 +66,16 @@ class Jobs:
         from unknot.metrics import evaluate
 
         try:
-            model = load()
-            dataset = data_of(model.trained_on, model.image_shape)
-            if dataset is None:
-                raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
-            for place, metric in enumerate(metrics):
-                self._jobs[key] = replace(job, state="running", done=place, now=metric)
-                keep(evaluate(model, dataset, [metric]))
-            self._jobs[key] = replace(job, state="done", done=len(metrics))
+            with self._turn:
+                model = load()
+                dataset = data_of(model.trained_on, model.image_shape)
+                if dataset is None:
+                    raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
+                for place, metric in enumerate(metrics):
+                    if not threading.main_thread().is_alive():  # whoever stopped the page waits for one score at most
+                        return
+                    self._jobs[key] = replace(job, state="running", done=place, now=metric)
+                    keep(evaluate(model, dataset, [metric]))
+                self._jobs[key] = replace(job, state="done", done=len(metrics))
         except Exception as error:  # told on the page
             self._jobs[key] = replace(self._jobs[key], state="failed", error=plain(error, 500) or type(error).__name__)

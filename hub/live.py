@@ -98,8 +98,8 @@ class LatentPlayer(Player):
             return self._started(codes, None)
         raise ValueError(f"Unknown start {origin[:50]!r}; there are 'any', 'data' and 'prior'.")
 
-    def upload(self, content: bytes) -> dict[str, Any]:
-        """Codes of an image that somebody sent."""
+    def upload(self, content: bytes, *_: Any) -> dict[str, Any]:
+        """Codes of an image that somebody sent; what is said besides is for scenes."""
         return self._from_image(read_image(content, self.model.image_shape))
 
     @torch.inference_mode()

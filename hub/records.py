@@ -106,10 +106,9 @@ class Records:
         path = self.folder(repo_id) / "commits" / f"{oid}.json"
         try:
             told = json.loads(path.read_bytes())
-            for file in told["files"].values():
-                if not HASH.fullmatch(file["sha256"]) or not isinstance(file["size"], int):
-                    raise ValueError("no hash or no size of a file")
-            return Commit(oid, told["parent"], told["summary"], told["author"], told["date"], told["files"])
+            commit = Commit(oid, told["parent"], told["summary"], told["author"], told["date"], told["files"])
+            _check(commit)
+            return commit
         except FileNotFoundError:
             raise
         except Exception as error:
@@ -129,6 +128,18 @@ class Records:
     def forget(self) -> None:
         """Read everything anew: repositories were moved or deleted."""
         self._commits.clear()
+
+
+def _check(commit: Commit) -> None:
+    """What others rely on, of a file that a disk may have changed."""
+    if not all(isinstance(text, str) for text in (commit.summary, commit.author, commit.date)):
+        raise ValueError("no author, date or summary")
+    if commit.parent is not None and not COMMIT.fullmatch(commit.parent):
+        raise ValueError("its parent is no commit")
+    for file in commit.files.values():
+        kinds = isinstance(file["size"], int), isinstance(file["text"], bool), "sha1" in file
+        if not HASH.fullmatch(file["sha256"]) or not all(kinds):
+            raise ValueError("no hash, kind or size of a file")
 
 
 def _weight(commit: Commit) -> int:

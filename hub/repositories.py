@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,8 +17,9 @@ from starlette.routing import Route
 from unknot.hub.access import Access
 from unknot.hub.catalogue import Catalogue, Row, entry
 from unknot.hub.downloads import MODEL, hashes
+from unknot.hub.records import Damaged
 from unknot.hub.serving import Answer, body_json, field, refusal
-from unknot.hub.storage import Store, Taken
+from unknot.hub.storage import Missing, Store, Taken
 
 PAGE = 1000
 COMMITS = 100
@@ -101,8 +103,9 @@ class Repositories:
             headers["Link"] = f'<{url}>; rel="next"'
         shown = []
         for row in rows[start : start + limit]:
-            files = self.store.snapshot(row.repo.id, row.commit)[1].files if full else {}
-            shown.append(self.described(row, [{"rfilename": path} for path in sorted(files)] if full else None))
+            with suppress(Missing, Damaged):  # gone or spoilt since the row was made
+                files = self.store.snapshot(row.repo.id, row.commit)[1].files if full else {}
+                shown.append(self.described(row, [{"rfilename": path} for path in sorted(files)] if full else None))
         return Response(f"[{','.join(shown)}]", headers=headers, media_type="application/json")
 
     def visible(self, request: Request) -> list[Row]:

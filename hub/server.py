@@ -43,6 +43,8 @@ def welcome(request: Request) -> Response:
 def page(request: Request) -> Response:
     """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that asks for what it shows as any client does."""
     if request.path_params:
+        if request.path_params["namespace"] == "api":
+            raise HTTPException(404, "This hub does not answer here; it keeps models only.")
         try:
             check_repo_id("{namespace}/{name}".format(**request.path_params))
         except ValueError as error:

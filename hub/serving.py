@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import json
+import math
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 JSON_LIMIT = 4 << 20
 PATIENCE = 256 << 20  # bytes of a refused upload that are still read, so that its sender hears why
@@ -26,6 +27,8 @@ HEADERS = 15.0
 """Seconds that a request has for its headers."""
 STALL = 30.0
 """Seconds after which a body that does not go on is given up; four times as many for an answer nobody takes."""
+WHOLE = 120.0
+"""Seconds that a short body may take."""
 GRACE = 5.0
 """Seconds that requests have to end once the server was told to stop."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -83,8 +86,11 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Lets go of connections that do not come to the point: by the clock, and the oldest when there are many."""
+class _Protocol(H11Protocol):
+    """Lets go of connections that do not come to the point: by the clock, and the oldest when there are many.
+
+    Of uvicorn's protocols this is the one that bounds the headers of a request.
+    """
 
     waiting: ClassVar[dict["_Protocol", TimerHandle]] = {}
 
@@ -119,11 +125,11 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 def _descriptors() -> int:
-    """Files and sockets that this process may have open."""
+    """Files and sockets that this process may have open; no more than memory allows, a megabyte for a slow reader."""
     try:
         import resource
 
-        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 16_384)
+        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2048)
     except (ImportError, ValueError):
         return 1024
 
@@ -198,33 +204,34 @@ def refusal(status: int, message: str, headers: dict[str, str], code: str | None
     return Answer({"error": message, **more}, status, headers | named | {"X-Error-Message": line})
 
 
-async def chunks(request: Request) -> AsyncIterator[bytes]:
-    """The body in parts; one that stalls is given up."""
-    stream = aiter(request.stream())
+async def chunks(request: Request, whole: float = math.inf) -> AsyncIterator[bytes]:
+    """The body in parts; one that stalls is given up, and one that takes more than ``whole`` seconds."""
+    stream, until = aiter(request.stream()), anyio.current_time() + whole
     while True:
         try:
-            with anyio.fail_after(STALL):
+            with anyio.fail_after(min(STALL, until - anyio.current_time())):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise HTTPException(408, f"The body of this request did not go on for {STALL:g} seconds.") from None
+            raise HTTPException(408, "The body of this request did not come in time.") from None
         if chunk is None:
             return
         yield chunk
 
 
 async def drain(parts: AsyncIterator[bytes]) -> None:
-    """Read what the client still sends, so that it stays to hear the answer."""
+    """Read what the client still sends, so that it stays to hear the answer; not for ever."""
     size = 0
-    async for chunk in parts:
-        size += len(chunk)
-        if size > PATIENCE:
-            return
+    with anyio.move_on_after(STALL):
+        async for chunk in parts:
+            size += len(chunk)
+            if size > PATIENCE:
+                return
 
 
 async def body_bytes(request: Request, limit: int = JSON_LIMIT) -> bytes:
     """A short body."""
     body = bytearray()
-    async for chunk in chunks(request):
+    async for chunk in chunks(request, WHOLE):
         body += chunk
         if len(body) > limit:
             raise HTTPException(413, f"The body of this request is longer than {limit:,} bytes.")

@@ -62,6 +62,7 @@ class Store:
         self.problems: list[str] = []
         """What could not be read when the store was opened, a line for each file."""
         self._known: dict[str, Repo] = {}
+        self._aside: dict[str, str] = {}
         try:
             self._open()
         except BaseException:
@@ -80,11 +81,10 @@ class Store:
 
     def repo(self, repo_id: str) -> Repo:
         """State of a repository."""
-        if repo_id in self._known:
-            return self._known[repo_id]
-        with suppress(ValueError):
-            if (self._records.folder(repo_id) / "commits").is_dir():
-                self._records.repo(repo_id)  # says what is wrong with it
+        if repo := self._known.get(repo_id):
+            return repo
+        if repo_id in self._aside:
+            raise Damaged(self._aside[repo_id])
         raise Missing("RepoNotFound", f"Repository {repo_id[:100]!r} does not exist, or is private.")
 
     def snapshot(self, repo_id: str, revision: str) -> tuple[Repo, Commit]:
@@ -147,7 +147,7 @@ class Store:
         """An empty repository."""
         folder = self._records.folder(check_repo_id(repo_id))
         with self._lock:
-            if repo_id in self._known or (folder / "repo.json").exists():
+            if repo_id in {*self._known, *self._aside} or (folder / "repo.json").exists():
                 raise Taken(f"Repository {repo_id} exists already.")
             first = self._records.write_commit(repo_id, None, "Create the repository", author, {})
             repo = Repo(repo_id, private, first.date, {"main": first.id}, {})
@@ -205,7 +205,7 @@ class Store:
             head = repo.branches[branch]
             if parent is not None and not head.startswith(parent):
                 raise Stale(f"{branch} of {repo_id} is at {head}, no longer at {parent}.")
-            before = self._records.commit(repo_id, head).files
+            before = self.snapshot(repo_id, head)[1].files
             after = dict(before)
             for path in deleted:
                 for name in [name for name in after if name == path or (path[-1:] == "/" and name.startswith(path))]:
@@ -261,23 +261,25 @@ class Store:
             try:
                 self._open_repo(repo_id, used)
             except (Damaged, ValueError) as error:
+                self._aside[repo_id] = str(error)
                 self.problems.append(str(error))
         self._sweep(used)
 
     def _open_repo(self, repo_id: str, used: set[str]) -> None:
         """Read one repository, and note which contents it uses and which of its commits are unreadable or lost."""
-        folder, held = self._records.folder(repo_id), 0
+        folder, begun = self._records.folder(repo_id), False
         there, named = set(self._records.commits(repo_id)), set[str]()
         for oid in sorted(there):
             try:
                 commit = self._records.read_commit(repo_id, oid)
             except Damaged as error:
                 self.problems.append(str(error))
+                begun = True
                 continue
             used.update(file["sha256"] for file in commit.files.values())
             named |= {commit.parent} if commit.parent else set()
-            held += len(commit.files)
-        if (folder / "repo.json").exists() or held:  # else its creation was interrupted
+            begun = begun or bool(commit.files)
+        if (folder / "repo.json").exists() or begun:  # else its creation was interrupted
             repo = self._known[repo_id] = self._records.repo(repo_id)
             lost = (repo.heads | named) - there
             self.problems += [f"{repo_id}: commits/{oid}.json is missing." for oid in sorted(lost)]

@@ -247,6 +247,22 @@ def test_what_is_not_in_our_folders_cannot_be_changed(tmp_path, model, monkeypat
         server.stop()
 
 
+@pytest.mark.parametrize("opened", ["found/run/version_0/model", "found/run/version_0", "found/saved"])
+def test_the_folder_that_was_opened_stays_where_it_is(folder, opened, monkeypatch):
+    """A run's folder may lie around the one that was opened, which names what may be changed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    server = Server(Index([folder.parent / opened]))
+    try:
+        [entry] = [entry.id for entry in server.index.entries.values()]
+        before = sorted(folder.rglob("*"))
+        for action, body in (("rename", {"name": "x"}), ("remove", {})):
+            status, _, content = server.post(f"api/checkpoints/{entry}/{action}", body)
+            assert (status, "the folder that the page was opened with" in told(content)) == (422, True), action
+        assert sorted(folder.rglob("*")) == before
+    finally:
+        server.stop()
+
+
 def test_scores_are_measured_while_one_looks_on(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     model = AdaGVAE(latent_dim=2)
@@ -277,6 +293,34 @@ def test_scores_are_measured_while_one_looks_on(folder, monkeypatch):
         assert "data set of this model (bars) is not at hand" in now["error"]
     finally:
         server.stop()
+
+
+STOPPED = """
+import threading
+import types
+import unknot.metrics
+from unknot.hub import kinds
+from unknot.hub.jobs import Jobs
+
+begun = threading.Event()
+
+def evaluate(model, dataset, metrics):
+    begun.set()
+    threading.main_thread().join()
+    print(*metrics)
+    return {}
+
+unknot.metrics.evaluate, kinds.data_of = evaluate, lambda *_: "any"
+jobs = Jobs()
+for key in "abc":
+    jobs.start(key, lambda: types.SimpleNamespace(trained_on="any", image_shape=(1, 1, 1)), lambda scores: None)
+begun.wait()
+"""
+
+
+def test_whoever_stops_the_page_waits_for_one_score_at_most():
+    done = subprocess.run([sys.executable, "-c", STOPPED], check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["mig"]
 
 
 def test_cards_without_pictures_get_one(served):
@@ -549,6 +593,19 @@ def test_bad_uploads_are_told(served, content, status, message):
 def test_bad_requests_are_told(served, action, body, message):
     status, _, content = served.post(f"api/checkpoints/{served.id_of('saved')}/{action}", body)
     assert (status, message in told(content)) == (422, True), content
+
+
+def test_what_another_kind_of_model_does_is_told(folder, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    WReN("onehot", sizes=(5, 6, 3, 3, 4, 4)).save_pretrained(folder / "wren")
+    server = Server(Index([folder]))
+    try:
+        sent = {"start": {"origin": "any", "seed": 0}, "decode": {"codes": [0]}, "upload": picture()}
+        for action, body in sent.items():
+            status, _, content = server.post(f"api/checkpoints/{server.id_of('wren')}/{action}", body)
+            assert (status, f"WReN does something else: it has no '{action}'" in told(content)) == (422, True), content
+    finally:
+        server.stop()
 
 
 def test_a_broken_model_is_told(served):

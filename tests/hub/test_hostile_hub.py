@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from unknot.cli import main
 from unknot.hub import IntegrityError, UnreachableError, client, list_checkpoints, load, pull, refs
 from unknot.hub.describing import Facts
-from unknot.hub.errors import FullError
+from unknot.hub.errors import FullError, MissingError
 from unknot.hub.index import Index
 from unknot.hub.publishing import assemble
 
@@ -95,6 +95,15 @@ def test_more_than_was_announced_is_not_taken(liar, files, home):
         load("me/x", endpoint=hub.url)
     assert hub.sent < 20 << 20  # what the sockets hold
     assert not [path for path in home.rglob("*") if path.is_file()]
+
+
+def test_only_files_of_a_model_are_fetched(liar, tmp_path):
+    """An empty file is within any limit, and its name could lead anywhere."""
+    hub = liar(lambda path: (200, {}, [describing({"../../../mark": b""}) if path.startswith("/api/") else b""]))
+    listing = client.look_up("me/x", None, hub.url)
+    with pytest.raises(MissingError, match="not a file that is read from a repository"):
+        client.download(listing, "../../../mark", hub.url, cache_dir=tmp_path / "cache")
+    assert not list(tmp_path.rglob("mark*"))
 
 
 def test_a_connection_that_breaks_is_resumed(liar, files):

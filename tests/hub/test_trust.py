@@ -24,7 +24,7 @@ from unknot.hub.commits import CommitReader
 from unknot.hub.ground import MARK
 from unknot.hub.records import Damaged
 from unknot.hub.server import hub_app
-from unknot.hub.storage import Store
+from unknot.hub.storage import MAX_FILES, Missing, Store, Taken
 
 UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -191,6 +191,9 @@ def damage(store, kind):
         (folder / "repo.json").write_text('{"private": false}')
     elif kind == "no repo.json":
         (folder / "repo.json").unlink()
+    elif kind == "no date":
+        path = folder / "commits" / f"{store.repo('me/bad').branches['main']}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"date": None}))
     elif kind == "an old commit is lost":
         put(store, "me/bad", {"a": b"other content", "b": b"later"})
         (folder / "commits" / f"{list(store.history('me/bad', 'main'))[1].id}.json").unlink()
@@ -201,7 +204,7 @@ def damage(store, kind):
 OLD = ("an old commit", "an old commit is lost")
 
 
-@pytest.mark.parametrize("kind", [*OLD, "the last commit", "repo.json", "no repo.json", "a lost commit"])
+@pytest.mark.parametrize("kind", [*OLD, "the last commit", "repo.json", "no repo.json", "no date", "a lost commit"])
 def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
     put(store, "me/good", {"README.md": b"---\ntags: [x]\n---\n"})
     put(store, "me/bad", {"a": b"content of a"})
@@ -217,7 +220,38 @@ def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
         if kind not in OLD:
             with pytest.raises(Damaged, match="me/bad: "):
                 again.snapshot("me/bad", "main")
+            with pytest.raises(Taken, match="me/bad exists already"):  # nor is it begun anew over what is left
+                again.create("me/bad", False, "me")
         put(again, "me/good", {"a": b"goes on"})
+    finally:
+        again.close()
+
+
+def test_what_is_damaged_while_it_is_served_hides_no_other(inside):
+    store, address = inside
+    for repo in ("me/bad", "me/good", "me/moved"):
+        put(store, repo, {"a": b"1"})
+    full = GET.replace(b"/api/models", b"/api/models?full=true")
+    assert b"me/bad" in ask(address, full)
+    head = store.repo("me/bad").branches["main"]
+    (store.root / "repos/me/bad/commits" / f"{head}.json").unlink()
+    store.move("me/moved", "me/elsewhere")  # what is in memory is forgotten
+    answer = ask(address, full)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert (b"me/good" in answer, b"me/bad" in answer) == (True, False)
+    with pytest.raises(Damaged, match=r"me/bad: commits/.* is missing"):
+        put(store, "me/bad", {"b": b"2"})
+
+
+def test_a_creation_that_was_interrupted_is_made_again(store):
+    store.create("me/x", True, "me")
+    (store.root / "repos/me/x/repo.json").unlink()
+    again = opened_again(store)
+    try:
+        assert again.problems == []
+        with pytest.raises(Missing):
+            again.repo("me/x")
+        assert again.create("me/x", True, "me").private
     finally:
         again.close()
 
@@ -323,6 +357,20 @@ def test_broken_bodies_leave_nothing(store, change, message):
     assert not list(store.root.rglob("*.part"))
 
 
+@pytest.mark.parametrize("key", ["deletedFile", "file"])
+def test_a_commit_of_endless_lines_is_refused_while_it_comes(store, key):
+    with CommitReader(store, 1000) as reader:
+
+        def feed(number):
+            value = {"path": str(number), "content": ""}
+            reader.feed(json.dumps({"key": key, "value": value}).encode() + b"\n")
+
+        for number in range(2 * MAX_FILES):
+            feed(number)
+        with pytest.raises(ValueError, match=r"more than 2,000 changes.*several"):
+            feed("one more")
+
+
 def test_a_file_is_refused_while_it_comes(serve):
     hub = serve("--max-file", "2")
     hub.api.create_repo("me/x")
@@ -382,6 +430,27 @@ def test_a_body_that_stalls_is_given_up(inside, monkeypatch):
     head = b"POST /api/models/me/x/commit/main HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer token-of-me\r\n"
     answer = ask(address, head + b"Content-Length: 1000\r\nConnection: close\r\n\r\n{")
     assert answer.split()[1] == b"408"
+
+
+@pytest.mark.parametrize("path", [b"/api/models/me/x/commit/main", b"/api/validate-yaml"])
+def test_a_body_that_drips_from_a_stranger_is_given_up(inside, monkeypatch, path):
+    """A byte now and then would hold a connection for ever."""
+    _, address = inside
+    monkeypatch.setattr(serving, "STALL", 0.5)
+    monkeypatch.setattr(serving, "WHOLE", 0.5)
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+        connection.setblocking(False)
+        for _ in range(100):
+            time.sleep(0.1)
+            try:
+                connection.sendall(b" ")
+                assert connection.recv(100).split()[1] in (b"401", b"408")
+                break
+            except BlockingIOError:
+                continue
+        else:
+            pytest.fail("ten seconds later it still listens")
 
 
 @pytest.mark.parametrize("count", [1, 2])
