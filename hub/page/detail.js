@@ -35,11 +35,11 @@ export async function showDetail(toggle) {
 }
 
 function livePart(told) {
-  const isUnknown = !told.kind && !store.ready && !embedded && told.sources[0] !== "table";
-  if (told.kind === "latents" || isUnknown) return latentsPart(told);
+  if (told.kind === "latents") return latentsPart(told);
   if (told.kind === "matrices") return matricesPart(told);
   if (told.kind === "slots" || told.kind === "sets") return scenesPart(told);
-  return null;
+  const isUnknown = !told.kind && !store.ready && !embedded && told.sources[0] !== "table";
+  return isUnknown ? section("Live", note("Loading what is known about models…")) : null;
 }
 
 function detailParts(told, toggle) {

@@ -56,20 +56,23 @@ function barsOf(row, xName, yName, x, y) {
   ].filter(Boolean);
 }
 
-/* Names beside points, where they do not lie over one another. */
+/* Names beside points, where they lie neither over one another nor over a point. */
 function namesOf(points, places, box) {
-  const taken = [];
+  const taken = places.map(([left, top]) => ({ left: left - 6, right: left + 6, top: top - 6, bottom: top + 6 }));
   const nodes = [];
   points.forEach((row, place) => {
     const [left, top] = places[place];
     const text = nameOf(row).slice(0, 40);
     const width = text.length * 6.2;
-    const start = left + 9 + width > box.right ? left - 9 - width : left + 9;
-    const area = { left: start, right: start + width, top: top - 16, bottom: top - 2 };
-    const meets = (other) => area.left < other.right && other.left < area.right && area.top < other.bottom && other.top < area.bottom;
-    if (start < box.left || taken.some(meets)) return;
+    const areaAt = (start) => ({ left: start, right: start + width, top: top - 16, bottom: top - 2 });
+    const isFree = (area) =>
+      area.left >= box.left &&
+      area.right <= box.right &&
+      !taken.some((other) => area.left < other.right && other.left < area.right && area.top < other.bottom && other.top < area.bottom);
+    const area = [left + 9, left - 9 - width].map(areaAt).find(isFree);
+    if (!area) return;
     taken.push(area);
-    nodes.push(svg("text", { class: "name", x: start, y: top - 5, "aria-hidden": "true" }, text));
+    nodes.push(svg("text", { class: "name", x: area.left, y: top - 5, "aria-hidden": "true" }, text));
   });
   return nodes;
 }

@@ -15,6 +15,7 @@ from unknot.hub import browsing, push, refs, serving
 from unknot.hub.browsing import browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index
+from unknot.zoo import WReN
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
@@ -429,6 +430,7 @@ def test_text_can_be_read_in_both_schemes(page, scheme):
 def test_a_remote_checkpoint_is_downloaded_by_a_button(browser, here, model, name):
     push(model, name, {"mig": 0.3}, private=False, say=lambda text: None)
     index = Index(endpoint=here.url)
+    index.learn()
     with served(index) as address:
         page = Page(browser, address)
         page.open()
@@ -443,6 +445,24 @@ def test_a_remote_checkpoint_is_downloaded_by_a_button(browser, here, model, nam
         page.click("button", text="the prior")
         page.one(".slider input")
         assert page.all(".markdown img")
+        assert page.problems() == []
+
+
+def test_a_model_is_taken_for_no_other_before_its_class_is_known(browser, tmp_path, monkeypatch):
+    """Classes are known once torch is imported, some seconds after the page is there."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = WReN("onehot", sizes=(5, 6, 3, 3, 4, 4))
+    model.trained_on = "abstract_dsprites_5x6x3x3x4x4"
+    model.save_pretrained(tmp_path / "wren")
+    index = Index([tmp_path / "wren"])
+    with served(index) as address:
+        page = Page(browser, address)
+        page.problems()
+        page.open()
+        page.click(".card h2 a")
+        page.wait(lambda: "Loading what is known about models" in page.text("#detail"))
+        index.learn()
+        page.wait(lambda: "A matrix to complete" in page.text("#detail"))
         assert page.problems() == []
 
 
@@ -699,3 +719,5 @@ def test_other_clients_get_no_page(here):
     assert get_session().get(here.url).headers["content-type"].startswith("text/plain")
     answer = get_session().get(f"{here.url}/me/none", headers={"accept": "text/html"})
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+    answer = get_session().get(f"{here.url}/api/datasets", headers={"accept": "text/html"})
+    assert (answer.status_code, "keeps models only" in answer.json()["error"]) == (404, True)
