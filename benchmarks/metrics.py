@@ -149,7 +149,7 @@ def everything(num_train: int, num_test: int) -> None:
         if entry.lacks(draws.model):
             continue
         start = time.process_time()
-        value = entry.function(draws)[name]
+        value = entry.of(draws)[name]
         total += time.process_time() - start
         print(f"  {name:<20} {value:9.4f} {time.process_time() - start:8.1f} s", flush=True)
     print(f"  all                            {total:8.1f} s")

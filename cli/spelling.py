@@ -1,8 +1,13 @@
-"""What somebody meant who misspelt a class or an option of LightningCLI."""
+"""What somebody meant whom LightningCLI's parser does not understand."""
 
+import difflib
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from unknot import datamodules, zoo
 from unknot._lightning import pl
@@ -13,28 +18,58 @@ KINDS: dict[str, tuple[type, ...]] = {
     "model": (zoo.Model,),
     "data": (pl.LightningDataModule,),
     "data.dataset": (GroundTruthDataset, SceneDataset),
+    "optimizer": (Optimizer,),
+    "lr_scheduler": (LRScheduler,),
 }
-OPTION = re.compile(r"--(model|data|data\.dataset)(?:\.class_path)?")
+OPTION = re.compile(rf"--({'|'.join(map(re.escape, KINDS))})(?:\.class_path)?")
+OPTIONS = (
+    *(f"--{name}" for name in ("config", "resume", "import", "ckpt_path", "checkpoint_every", "seed_everything")),
+    *(f"--{name}" for name in ("model", "data", "optimizer", "lr_scheduler", "print_config", "help-all")),
+    *(f"--trainer.{name}" for name in inspect.signature(pl.Trainer).parameters),
+)
+UNKNOWN = re.compile(r"unrecognized arguments: (--[\w.]+)")
+REFUSED = re.compile(r"class_path '([\w.]+)': Option '(\w+)' is not accepted")
+REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments are required: ([\w., ]+)")
 
 
-def misspelt(words: Sequence[str]) -> str | None:
-    """The first option whose value should name a class, and does not, with the class that it may mean."""
-    for option, value in _options(words):
+def misspelt(message: str, words: Sequence[str]) -> str | None:
+    """What the command line says, or leaves out, that a parser's message is about, and what may have been meant."""
+    given = dict(_options(words))
+    for part in ("model", "data"):
+        parts = [option for option in given if option.startswith(f"--{part}.")]
+        if parts and not {f"--{part}", f"--{part}.class_path", "--config"} & given.keys():
+            return f"{parts[0]} needs --{part} NAME before it. {did_you_mean('', class_names(*KINDS[part]))}"
+    for option, value in given.items():
         found = OPTION.fullmatch(option)
-        if not found or not value.isidentifier():
-            continue
-        known = class_names(*KINDS[found[1]])
-        if value not in known:
+        if found and value.isidentifier() and value not in (known := class_names(*KINDS[found[1]])):
             class_of = {name: made for name, made in DATASETS.items() if isinstance(made, type)}
             hint = f"Did you mean {class_of[value].__name__!r}?" if value in class_of else did_you_mean(value, known)
-            return f"--{found[1]} {value}: no such class. {hint}"
+            return f"--{found[1]} {value}: no such class. {hint} One of your own needs --import MODULE."
+    if found := UNKNOWN.search(message):
+        close = difflib.get_close_matches(found[1], OPTIONS, n=1)
+        return f"{found[1]}: no such option." + (f" Did you mean {close[0]!r}?" if close else "")
+    return None
+
+
+def explained(message: str) -> str | None:
+    """What a class does not take, or lacks, in the words of a parser's message."""
+    if found := REFUSED.search(message):
+        module, _, name = found[1].rpartition(".")
+        cls = getattr({"unknot.zoo": zoo, "unknot.datamodules": datamodules}.get(module), name, None)
+        hint = f" {did_you_mean(found[2], inspect.signature(cls).parameters)}" if cls else ""
+        return f"{name} has no argument {found[2]!r}.{hint}"
+    if found := REQUIRED.search(message):
+        names = re.split(r"[,\s]+", found[2].rstrip(". "))
+        parts = ", ".join(f"--{name.partition('.')[2]} NAME" if "." in name else name for name in names)
+        return f"{found[1]} needs {parts}." if found[1] else f"Give {parts}, or a --config that has them."
     return None
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for word, following in zip(words, [*words[1:], ""], strict=True):
         option, equals, value = word.partition("=")
-        yield option, value if equals else following
+        if option.startswith("--"):
+            yield option, value if equals else following
 
 
 def class_names(*bases: type) -> list[str]:

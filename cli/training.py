@@ -45,7 +45,7 @@ from unknot.cli.run_folder import (
     occupy,
     sweep,
 )
-from unknot.cli.spelling import misspelt
+from unknot.cli.spelling import explained, misspelt
 from unknot.cli.stopping import StopCleanly, Stopped
 from unknot.memory import keep_freed_memory
 from unknot.threads import sensible_threads
@@ -65,6 +65,9 @@ class Run:
     files: list[str] = field(default_factory=list)
     """Configurations, as they were named."""
 
+    imported: Sequence[str] = ()
+    """Modules that ``--import`` named."""
+
     name: str | None = None
     resumption: Resumption | None = None
     stop: StopCleanly = field(default_factory=StopCleanly)
@@ -82,6 +85,10 @@ class Run:
         self.folder = folder
         sweep(folder)
         return folder
+
+    def imports(self) -> str:
+        """What another command needs to know the same classes."""
+        return "".join(f" --import {shlex.quote(module)}" for module in self.imported)
 
     def close_folder(self, finished: bool) -> None:
         """Let others have the folder; remove it if it is of no use to them."""
@@ -196,7 +203,9 @@ class UnknotCLI(LightningCLI):
             commands = {"codes": "evaluate", "sets": "slots ap", "slots": "slots attention"}
             command = next((commands[name] for name in commands if name in self.model.capabilities), None)
             if command:
-                print(f"Score it with: unknot {command} {folder / 'model'}")
+                words = f"unknot {command} {shlex.quote(str(folder / 'model'))}{self.run.imports()}"
+                own = " --images FOLDER --labels CSV" if command == "evaluate" and not self.model.trained_on else ""
+                print(f"Score it with: {words}{own}")
 
     def before_predict(self) -> None:
         """Refuse several processes: each would have its own part of the codes."""
@@ -219,7 +228,7 @@ class UnknotCLI(LightningCLI):
 def run(argv: list[str], imported: Sequence[str] = ()) -> int:
     """Run a LightningCLI command line; its configurations may name classes of the modules in ``imported``."""
     hush_lightning()
-    plan = _plan(argv)
+    plan = _plan(argv, imported)
     finished = False
     threads = torch.get_num_threads()
     try:
@@ -235,16 +244,20 @@ def run(argv: list[str], imported: Sequence[str] = ()) -> int:
             "it could run code. Give another one, or train anew."
         ) from error
     except ArgumentError as error:
-        files = "".join(f"{file}: " for file in plan.files)
-        reason = refusal(str(error)) or misspelt(plan.words) or _essence(str(error))
-        raise ValueError(f"{files}{reason.removesuffix('.')}. {HELP}") from error
+        reason = misspelt(str(error), plan.words)
+        if reason is None:
+            essence = _essence(str(error))
+            reason = refusal(str(error)) or explained(essence) or essence
+            reason = "".join(f"{file}: " for file in plan.files) + reason
+        raise ValueError(f"{reason}{'' if reason.endswith(('.', '?')) else '.'} {HELP}") from error
     except MisconfigurationException as error:
-        raise ValueError(str(error)) from error
+        hint = " Take --trainer.accelerator auto or cpu." if "backend found" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from error
     except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
         raise ValueError(_essence(str(error))) from error
     except (Stopped, SIGTERMException, KeyboardInterrupt) as stop:
         signum = stop.signum if isinstance(stop, Stopped) else 2 if isinstance(stop, KeyboardInterrupt) else 15
-        _say_how_to_resume(plan.folder, imported)
+        _say_how_to_resume(plan)
         return 128 + signum
     finally:
         plan.close_folder(finished)
@@ -255,12 +268,12 @@ def run(argv: list[str], imported: Sequence[str] = ()) -> int:
 HELP = "--help-all lists every option, --model.help NAME and --data.help NAME those of a class."
 
 
-def _say_how_to_resume(folder: Path | None, imported: Sequence[str]) -> None:
+def _say_how_to_resume(plan: Run) -> None:
+    folder = plan.folder
     if folder is None or not (folder / "checkpoints" / LAST).is_file():
         print("Stopped before anything was saved.", file=sys.stderr)
         return
-    own = "".join(f" --import {module}" for module in imported)
-    print(f"Stopped; go on with: unknot fit --resume {shlex.quote(str(folder))}{own}", file=sys.stderr)
+    print(f"Stopped; go on with: unknot fit --resume {shlex.quote(str(folder))}{plan.imports()}", file=sys.stderr)
 
 
 def _essence(message: str) -> str:
@@ -270,13 +283,13 @@ def _essence(message: str) -> str:
     return " ".join(first.split())
 
 
-def _plan(argv: list[str]) -> Run:
+def _plan(argv: list[str], imported: Sequence[str]) -> Run:
     """Replace names of configurations by paths, ``--resume RUN`` by what it stands for; find the run's name."""
     words: list[str] = []
     for word in argv:
         flag, equals, value = word.partition("=")
         words += [flag, value] if equals and flag in ("-c", "--config", "--resume") else [word]
-    plan = Run([])
+    plan = Run([], imported=imported)
     rest = iter(words)
     for word in rest:
         if word in ("-c", "--config"):

@@ -3,6 +3,10 @@
 import inspect
 from typing import Any
 
+from typing_extensions import Self
+
+from unknot._words import did_you_mean
+
 
 def signature_of(cls: type[Any]) -> inspect.Signature:
     """The arguments of a class, those that it hands on to its bases as ``**keywords`` included."""
@@ -20,8 +24,22 @@ def signature_of(cls: type[Any]) -> inspect.Signature:
 
 
 class ShowsArguments:
-    """A class whose subclasses show, in ``help`` for instance, all arguments that they take."""
+    """A class whose subclasses show, in ``help`` for instance, all arguments that they take, and name one that they do
+    not: Python would say so of the base to which it was handed on."""
+
+    __signature__: inspect.Signature
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """Refuse a name that is no argument; a class of somebody's own may take names that only its code tells."""
+        known = cls.__signature__.parameters
+        if (unknown := next((name for name in keywords if name not in known), None)) and _is_ours(cls):
+            raise TypeError(f"{cls.__name__} has no argument {unknown!r}. {did_you_mean(unknown, known)}")
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.__signature__ = signature_of(cls)  # type: ignore[attr-defined]
+        cls.__signature__ = signature_of(cls)
+
+
+def _is_ours(cls: type[Any]) -> bool:
+    return cls.__module__.partition(".")[0] == "unknot"

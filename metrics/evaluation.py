@@ -71,7 +71,7 @@ def evaluate(
             scores: dict[str, float] = {}
             for name in names:
                 bar.set_postfix_str(name)
-                scores |= METRICS[name].function(draws)
+                scores |= METRICS[name].of(draws)
                 bar.update()
             drawn.append(scores)
             if pictures is not None and repeat == 0:

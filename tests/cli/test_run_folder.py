@@ -123,16 +123,22 @@ def test_a_checkpoint_replaces_another_only_when_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["--trainer.accelerator", "gpu"], ["--trainer.precision", "16-true", "--trainer.accelerator", "tpu"]],
+    ("words", "expected"),
+    [
+        (["--trainer.accelerator", "gpu"], "--trainer.accelerator auto or cpu"),
+        (["--trainer.precision", "16-true", "--trainer.accelerator", "tpu"], ""),
+    ],
     ids=["gpu", "tpu"],
 )
-def test_a_fit_that_fails_at_once_leaves_no_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_that_fails_at_once_leaves_no_folder(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert fit(*OPTIONS, *words) == 1
     err = capsys.readouterr().err
     assert len(err.strip().splitlines()) == 1
+    assert expected in err
     assert not list(Path("runs").rglob("version_*"))
 
 

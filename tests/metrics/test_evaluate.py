@@ -166,6 +166,23 @@ def test_an_infinite_score_has_no_deviation(probe):
     assert summary.std.keys() == {"mig"}
 
 
+@pytest.mark.parametrize(
+    "value", [2, np.float32(2), np.array(2.0), torch.tensor(2)], ids=lambda value: type(value).__name__
+)
+def test_a_score_may_be_a_number_alone(probe, value):
+    METRICS["probe"] = METRICS["probe"]._replace(function=lambda draws: value)
+    scores = evaluate(flat, Levels(), metrics="probe", num_train=50)
+    assert scores == {"probe": 2.0}
+    assert type(scores["probe"]) is float
+
+
+@pytest.mark.parametrize("value", [None, "2", {"other": 1.0}, {"probe": [1.0]}, np.zeros(3)], ids=repr)
+def test_a_score_that_gives_no_number_is_told_what_to_give(probe, value):
+    METRICS["probe"] = METRICS["probe"]._replace(function=lambda draws: value)
+    with pytest.raises(ValueError, match="The score 'probe' must give a number, or a dictionary"):
+        evaluate(flat, Levels(), metrics="probe", num_train=50)
+
+
 def test_pictures_of_the_matrices(tmp_path):
     scores = evaluate(flat, Levels(), num_train=40, num_test=20, pictures=tmp_path / "new")
     assert scores == evaluate(flat, Levels(), num_train=40, num_test=20)
