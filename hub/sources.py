@@ -1,5 +1,6 @@
 """Where a checkpoint is found: a folder, the package, the cache, or a hub. Decided here alone, without torch."""
 
+import difflib
 import hashlib
 import logging
 import os
@@ -14,7 +15,7 @@ from unknot.hub.cards import MAX_CARD, facts_of, read_card
 from unknot.hub.disk import digest
 from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
 from unknot.hub.naming import COMMIT
-from unknot.hub.refs import parse_ref, shipped_folder
+from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)
@@ -97,6 +98,12 @@ class Remote(Cached):
         return path
 
 
+def _shipped_like(repo: str) -> str:
+    """For messages: the checkpoint of the package whose name is nearly this one, if there is one."""
+    close = difflib.get_close_matches(repo, shipped_names(), n=1, cutoff=0.8)
+    return f" Did you mean {close[0]!r}, which came with the package?" if close else ""
+
+
 def resolve(
     ref: str | Path,
     revision: str | None = None,
@@ -147,12 +154,14 @@ def resolve(
     if offline:
         raise OfflineError(
             f"{ref}: not in the cache ({cache.cache_of(cache_dir)}), and offline. Unset HF_HUB_OFFLINE, or run "
-            f"`unknot hub pull {ref}` where there is a network."
+            f"`unknot hub pull {ref}` where there is a network.{_shipped_like(repo)}"
         )
     try:
         listing = client.look_up(repo, revision, endpoint, token)
-    except UnreachableError as error:
-        if not known:
+    except (UnreachableError, FileNotFoundError) as error:
+        if not known or isinstance(error, FileNotFoundError):
+            if like := _shipped_like(repo):
+                raise type(error)(f"{error}{like}") from error
             raise
         warnings.warn(f"{error} Using {repo}@{known[:7]} of the cache, which may be old.", stacklevel=4)
         return Cached(snapshots / known, repo, known)

@@ -88,7 +88,7 @@ def home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))
-    monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path / "unknot"))
+    monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path / "data-cache"))
     monkeypatch.setattr(refs, "SHIPPED", tmp_path / "nothing")
     return tmp_path / "hf"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unknot.hub import load
+from unknot.hub import load, refs
 from unknot.zoo import MODELS, VAE, BetaVAE, list_models
 from unknot.zoo.pretrained import arguments_of
 
@@ -53,6 +53,15 @@ def test_what_is_not_there(tmp_path):
         load(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"config.json: no such file"):
         load(tmp_path)
+
+
+def test_a_shipped_name_that_is_misspelt(here, tmp_path, monkeypatch):
+    BetaVAE(image_shape=SHAPE).save_pretrained(tmp_path / "shipped" / "betavae-dsprites")
+    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    with pytest.raises(FileNotFoundError, match=r"Did you mean 'unknot/betavae-dsprites', which came with the package"):
+        load("unknot/betavae-dsprite")
+    with pytest.raises(ConnectionError, match=r"not in the cache .* Did you mean 'unknot/betavae-dsprites'"):
+        load("unknot/betavea-dsprites", local_files_only=True)
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,12 @@ def test_commands_take_a_class_of_ones_own_once_its_module_is_named(here, tmp_pa
         "from unknot.zoo import BetaVAE, register_model\n\n\n"
         '@register_model\nclass MineVAE(BetaVAE):\n    """A name of its own."""\n'
     )
-    script = """
-import csv, sys
+    train = """
+import csv
 from pathlib import Path
 import numpy as np
 from PIL import Image
 from unknot.cli import main
-from unknot.zoo import MODELS
 
 Path("photos").mkdir()
 rows = [["file", "shade", "side"]]
@@ -120,8 +119,16 @@ for number in range(24):
     rows.append([f"{number:02}.png", shade, side])
 csv.writer(open("factors.csv", "w", newline="")).writerows(rows)
 
-evaluate = ["evaluate", "model", "--images", "photos", "--labels", "factors.csv", "--metrics", "mig"]
-push = ["hub", "push", "model", "me/mine", "--scores", "scores.json"]
+model = ["--model", "MineVAE", "--model.latent_dim", "3"]
+data = ["--data", "ImageDataModule", "--data.images", "photos", "--data.grayscale", "true", "--data.batch_size", "8"]
+assert main(["fit", "--import", "mine", *model, *data, "--trainer.max_steps", "2"]) == 0
+"""
+    script = """
+from unknot.cli import main
+from unknot.zoo import MODELS
+
+evaluate = ["evaluate", MODEL, "--images", "photos", "--labels", "factors.csv", "--metrics", "mig"]
+push = ["hub", "push", MODEL, "me/mine", "--scores", "scores.json"]
 assert main(evaluate) == 1
 assert main(push[:-2]) == 1
 assert "MineVAE" not in MODELS
@@ -129,9 +136,10 @@ assert main([*evaluate, "--json", "scores.json", "--import", "mine"]) == 0
 assert main(["--import=mine", *push]) == 0
 assert main(["evaluate", "me/mine", *evaluate[2:], "--import", "mine"]) == 0
 """
-    save = "import mine\nmine.MineVAE(image_shape=(1, 32, 32), latent_dim=3).save_pretrained('model')\n"
-    run(save, tmp_path)
-    told = run(script, tmp_path, stderr=True)
+    model = "runs/MineVAE/version_0/model"
+    hint = f"Score it with: unknot evaluate {model} --import mine --images FOLDER --labels CSV"
+    assert hint in run(train, tmp_path)
+    told = run(script.replace("MODEL, ", f"{model!r}, "), tmp_path, stderr=True)
     assert told.count("unknown model 'MineVAE'") == 2
     text = Path(here.api.hf_hub_download("me/mine", "README.md")).read_text()
     assert "import mine" in text

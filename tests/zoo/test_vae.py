@@ -338,3 +338,8 @@ def test_evaluation_mode_leaves_frozen_modules_frozen():
     assert model.training
     assert model.decoder.training
     assert not model.encoder.training
+
+
+def test_a_batch_that_is_a_dictionary_is_told_what_to_be(model):
+    with pytest.raises(ValueError, match=r"The batch is a dictionary with \['image'\]; .* collate_fn"):
+        model.losses({"image": images()})
