@@ -176,6 +176,7 @@ def boost_variational_inference(
             q = mixture.distribution()
             places = _places(q, middle, spread, starts)
             scale, residual = _typical_scale(q), _bounded(q, tail)
+            value = _level(log_p, q, samples)
             s = _oracle(
                 log_p,
                 kin,
@@ -186,9 +187,9 @@ def boost_variational_inference(
                 oracle_steps,
                 oracle_samples,
                 learning_rate,
-                _level(log_p, q, samples)[0],
+                value[0],
             )
-            value, gap = _estimate(log_p, q, kin.build(s), samples)
+            gap = _gap(log_p, q, kin.build(s), value, samples)
             values.append(value)
             gaps.append(gap)
             fitted = 0 < tol >= gap[0] + gap[1]
@@ -351,18 +352,17 @@ def _mean(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(values.std()) / math.sqrt(len(values))
 
 
-def _estimate(
-    log_p: LogDensity, q: td.Distribution, s: td.Distribution, samples: int
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """E_q[log q - log p], and the gap E_q[log q/p] - E_s[log q/p], each with its standard error.
+def _gap(
+    log_p: LogDensity, q: td.Distribution, s: td.Distribution, value: tuple[float, float], samples: int
+) -> tuple[float, float]:
+    """E_q[log q/p] - E_s[log q/p] and its standard error, given the former.
 
-    With samples of its own: those that the oracle's answer was chosen by would favour it.
+    With samples of s of its own: those that the oracle's answer was chosen by would favour it.
     """
-    value, error = _level(log_p, q, samples)
     with torch.no_grad():
         at_s = s.sample((samples,))[:, 0]
-        other, other_error = _mean(q.log_prob(at_s) - log_p(at_s))
-    return (value, error), (value - other, math.hypot(error, other_error))
+        other, error = _mean(q.log_prob(at_s) - log_p(at_s))
+    return value[0] - other, math.hypot(value[1], error)
 
 
 def _line_search(log_p: LogDensity, q: td.Distribution, s: td.Distribution, samples: int) -> float:

@@ -193,7 +193,7 @@ def stochastic_homotopy_cgm(
     """
     schedule = schedules.shcgm(beta0, step, smoothing, averaging)
     solver = Homotopy(
-        as_stochastic(objective),
+        objective,
         atoms,
         constraints,
         x0,
@@ -224,7 +224,7 @@ class Homotopy:
     """A run of homotopy conditional gradients that can be gone on with: iterate, averaged gradient, dual variables, k.
 
     Args:
-        objective: a :class:`StochasticObjective`; :class:`Exact` for a deterministic one.
+        objective: as for :func:`stochastic_homotopy_cgm`.
         atoms, constraints, x0: as for :func:`homotopy_cgm`.
         schedule: of :mod:`unknot.solvers.schedules`, by which η_k, β_k and ρ_k go, and whether there are duals.
         normalise, oracle_error, seed: as for :func:`homotopy_cgm` and :func:`stochastic_homotopy_cgm`.
@@ -234,7 +234,7 @@ class Homotopy:
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L2Ball
     >>> from unknot.solvers.terms import Box
-    >>> run = Homotopy(Exact(as_objective(np.array([2.0, -1.0]))), L2Ball(3.0), Box(0.0, 1.0), None, schedules.cgal())
+    >>> run = Homotopy(np.array([2.0, -1.0]), L2Ball(3.0), Box(0.0, 1.0), None, schedules.cgal())
     >>> first, second = run.run(500), run.run(500)
     >>> run.k, second.feasibility < first.feasibility
     (1001, True)
@@ -242,7 +242,7 @@ class Homotopy:
 
     def __init__(
         self,
-        objective: StochasticObjective,
+        objective: Any,
         atoms: Any,
         constraints: Term | Sequence[Term],
         x0: Any,
@@ -254,6 +254,11 @@ class Homotopy:
         first: int = 1,
         averaged: Tensor | None = None,
     ) -> None:
+        if not isinstance(schedule, Schedule):
+            raise ValueError(
+                f"schedule is a {type(schedule).__name__}: expected one of unknot.solvers.schedules, such as cgal()."
+            )
+        objective = as_stochastic(objective)
         self.objective, self.schedule, self.k = objective, schedule, first
         x0 = x0.x if isinstance(x0, Result) else x0
         self.atoms, start, self.numpy = read(objective, as_atoms(atoms), x0)
@@ -288,6 +293,8 @@ class Homotopy:
         """So many iterations more; the arguments are those of :func:`homotopy_cgm`."""
         if evaluate_every < 1:
             raise ValueError(f"evaluate_every is {evaluate_every}: expected at least 1.")
+        if not (tol >= 0 and feasibility_tol >= 0):
+            raise ValueError(f"tol is {tol} and feasibility_tol {feasibility_tol}: expected 0 or more.")
         if tol and not self.objective.exact:
             raise ValueError(f"tol is {tol}, but random gradients give no gap to stop on: use max_iterations instead.")
         run = Run(max_iterations, 0.0, time_limit, callback, progress, self.numpy, name)

@@ -55,6 +55,8 @@ def s3ccm(
     True
     """
     smooth = as_stochastic(objective)
+    if not callable(project):
+        raise ValueError(f"project is a {type(project).__name__}: expected a function x -> nearest point of the set.")
     _, start, numpy = read(smooth, as_atoms(lambda v: 0 * v), x0)
     term = None if constraint is None else as_terms(constraint)[0].bind(start, numpy)
     if term is not None and term.apply(start) is not start:

@@ -47,8 +47,8 @@ class Birkhoff(AtomSet):
         values = torch.ones(len(rows), dtype=direction.dtype, device=direction.device)
         atom = Sparse(1.0, columns.astype(np.int32).tobytes(), indices=indices, values=values, shape=tuple(cost.shape))
         chosen = cost[rows, columns]
-        # The dual prices are found by additions of entries, each right to the last bit.
-        return Answer(atom, math.fsum(chosen) - 4e-16 * len(cost) * float(np.abs(cost).max()))
+        # The optimality rests on 2n dual prices, each of up to n additions of entries.
+        return Answer(atom, math.fsum(chosen) - 4e-16 * len(cost) ** 2 * float(np.abs(cost).max()))
 
     def _contains(self, x: Tensor, tol: float) -> bool:
         sums = torch.cat([x.sum(0), x.sum(1)])
@@ -86,6 +86,10 @@ class Paths(AtomSet):
         self.vertices = int(self.edges.max()) + 1
         self.source = 0 if source is None else int(source)
         self.sink = self.vertices - 1 if sink is None else int(sink)
+        if not (0 <= self.source < self.vertices and 0 <= self.sink < self.vertices):
+            raise ValueError(
+                f"source {self.source} and sink {self.sink}: expected vertices of the graph, 0 to {self.vertices - 1}."
+            )
         self.shape = (len(self.edges),)
         self._order = np.argsort(self.edges[:, 1], kind="stable")
         lengths = self._longest()
@@ -110,13 +114,13 @@ class Paths(AtomSet):
         return round(-self._search(-np.ones(len(self.edges)))[0])
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The shortest path, by one pass over the edges."""
+        """The shortest path, by one pass over the edges; no path has as many edges as there are vertices."""
         cost = direction.detach().cpu().double().numpy()
         value, path = self._search(cost)
         indices = torch.tensor(path, device=direction.device)
         values = torch.ones(len(path), dtype=direction.dtype, device=direction.device)
         atom = Sparse(1.0, tuple(path), indices=indices, values=values, shape=tuple(direction.shape))
-        return Answer(atom, value - 4e-16 * self.vertices * float(np.abs(cost).max()) * max(1, len(path)))
+        return Answer(atom, value - 4e-16 * self.vertices**2 * float(np.abs(cost).max()))
 
     def face_bound(self) -> float:
         """Flows need only be 0 or more."""

@@ -76,12 +76,8 @@ class Logistic(Objective):
         losses = self.labels * softplus(-scores) + (1 - self.labels) * softplus(scores)
         return self.factor * float(losses.double().sum())
 
-    def loss_gradient(self, scores: Tensor) -> Tensor:
-        """σ(s) - y, without a difference of numbers that are nearly equal."""
-        return self.row_derivatives(scores)
-
     def row_derivatives(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The same, of some rows or all."""
+        """σ(s) - y of some rows or all, without a difference of numbers that are nearly equal."""
         labels = self.labels if rows is None else self.labels[rows]
         return self.factor * ((1 - labels) * torch.sigmoid(scores) - labels * torch.sigmoid(-scores))
 
@@ -106,7 +102,7 @@ class _LogisticPoint(ProductPoint):
 
     def gradient(self) -> Tensor:
         if self._gradient is None:
-            self._gradient = self._f.map.adjoint(self._f.loss_gradient(self._kept))
+            self._gradient = self._f.map.adjoint(self._f.row_derivatives(self._kept))
             if self._f.ridge:
                 self._gradient.add_(self.x, alpha=self._f.ridge)
         return self._gradient
@@ -127,9 +123,9 @@ class _LogisticPoint(ProductPoint):
         return ConvexLine(
             direction,
             self.x,
-            dot(f.loss_gradient(scores), image) + linear,
+            dot(f.row_derivatives(scores), image) + linear,
             lambda step: f.loss(scores + step * image) - loss + step * (linear + step * square / 2),
-            lambda step: dot(f.loss_gradient(scores + step * image), image) + linear + step * square,
+            lambda step: dot(f.row_derivatives(scores + step * image), image) + linear + step * square,
             _rounding(loss, f.dtype),
             image,
         )
@@ -170,6 +166,9 @@ class Differentiable(Objective):
         dtype: torch.dtype = torch.float64,
         domain: Callable[[Tensor], Any] | None = None,
     ) -> None:
+        for name, given in (("function", function), ("gradient", gradient), ("domain", domain)):
+            if not callable(given) and not (given is None and name != "function"):
+                raise ValueError(f"{name} is a {type(given).__name__}: expected a function of x.")
         self.function, self._gradient = function, gradient
         self.domain = domain
         self._smoothness, self._strong_convexity = smoothness, strong_convexity
@@ -189,8 +188,12 @@ class Differentiable(Objective):
     def _point(self, x: Any) -> Point:
         return self.at(as_tensor(x, "x").clone())
 
+    def value(self, x: Any) -> float:
+        """f(x), without a gradient."""
+        return self.evaluate(as_tensor(x, "x"))
+
     def evaluate(self, x: Tensor) -> float:
-        """f(x)."""
+        """The same, of a tensor."""
         with torch.no_grad():
             return float(self.function(x))
 

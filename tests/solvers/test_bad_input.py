@@ -175,6 +175,9 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("permutations of nothing", lambda: Birkhoff(0), "n is 0: expected a whole number, 1 or more"),
     ("paths of triples", lambda: Paths(np.ones((2, 3), dtype=int)), r"expected pairs of vertices \[E, 2\]"),
     ("an edge that goes back", lambda: Paths([(0, 1), (2, 1)]), "an edge does not go upwards"),
+    ("a source outside", lambda: Paths([(0, 1), (1, 2)], source=7), "source 7 and sink 2: expected vertices"),
+    ("no function", lambda: Differentiable(5), "function is a int: expected a function of x"),  # type: ignore[arg-type]
+    ("no domain", lambda: Differentiable(root, domain=5), "domain is a int: expected a function"),  # type: ignore[arg-type]
     ("no path", lambda: frank_wolfe(np.ones(2), Paths([(0, 1), (2, 3)])), "no path leads from 0 to 3"),
     (
         "start that is no flow",

@@ -1,30 +1,44 @@
 """Random problems over every set, wrapper, objective, solver and precision, against another solver's optimum.
 
-At every iterate that was evaluated the gap is at least the error, the iterate is feasible, and the status is true. The
-optimum is that of projected gradients for round sets and of the fully corrective variant for polytopes, in double
-precision and over the bare set; both agree with Clarabel.
+At every iterate that was evaluated the gap is at least the error, iterates are feasible, and value and status are true.
+The optimum is that of projected gradients for round sets and of the fully corrective variant for polytopes, in double
+precision and over the bare set. Where cvxpy is installed it is Clarabel's, and ours must agree with it.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from unknot.solvers import (
+    Differentiable,
     LeastSquares,
     Logistic,
     Quadratic,
     SquaredDistance,
+    Status,
     augmented_lagrangian_cgm,
     coordinate_descent,
     frank_wolfe,
     homotopy_cgm,
     matching_pursuit,
+    minimise_over_intersection,
     nonnegative_matching_pursuit,
+    stochastic_homotopy_cgm,
+    terms,
     variance_reduced_frank_wolfe,
 )
 from unknot.solvers import atoms as sets
+
+try:
+    import cvxpy
+except ImportError:
+    cvxpy = None
+
+pytestmark = pytest.mark.filterwarnings("ignore:the distance from the constraints")  # after a hundred iterations
 
 SETS = (
     "l1",
@@ -40,9 +54,10 @@ SETS = (
     "programme",
     "product",
 )
+OTHERS = ("birkhoff", "nuclear", "semidefinite", "paths", "custom", "l-infinity", "k-sparse", "hypersimplex")
 WRAPPERS = ("none", "none", "lazy", "multiplicative", "additive", "symmetric-lazy")
 OBJECTIVES = ("distance", "quadratic", "singular", "least-squares", "logistic")
-SOLVERS = (
+VARIANTS = (
     "plain",
     "away",
     "pairwise",
@@ -51,6 +66,9 @@ SOLVERS = (
     "lazified",
     "blended-pairwise",
     "blended-corrective",
+)
+SOLVERS = (
+    *VARIANTS,
     "decomposition-invariant",
     "block-coordinate",
     "variance-reduced",
@@ -59,6 +77,12 @@ SOLVERS = (
     "span",
     "cone",
 )
+HOMOTOPIES: dict[str, Callable[..., Any]] = {
+    "homotopy": homotopy_cgm,
+    "augmented": augmented_lagrangian_cgm,
+    "stochastic": stochastic_homotopy_cgm,
+    "intersection": minimise_over_intersection,
+}
 
 
 def make_set(name: str, n: int, rng: np.random.Generator) -> Any:
@@ -78,13 +102,50 @@ def make_set(name: str, n: int, rng: np.random.Generator) -> Any:
         "owl": lambda: sets.OrderedWeightedBall(np.sort(rng.random(n) + 0.1)[::-1], rng.uniform(0.3, 1)),
         "dictionary": lambda: sets.Dictionary(rng.standard_normal((n, 2 * n))),
         "product": lambda: sets.Product(sets.Simplex(1.0, n // 2), sets.L1Ball(0.7, n - n // 2)),
+        "l-infinity": lambda: sets.LInfBall(rng.uniform(0.3, 1), n),
+        "custom": lambda: custom(rng.standard_normal((2 * n, n))),
+        "paths": lambda: sets.Paths([(i, j) for i in range(n // 2) for j in range(i + 1, n // 2 + 1)]),
+        "birkhoff": lambda: sets.Birkhoff(3),
+        "nuclear": lambda: sets.NuclearBall(rng.uniform(0.5, 3), (3, 4), **eigensolver(rng)),
+        "semidefinite": lambda: sets.PSDTrace(
+            rng.uniform(0.5, 3), equality=bool(rng.random() < 0.5), dim=4, **eigensolver(rng)
+        ),
     }[name]()
 
 
-def make_objective(name: str, n: int, rng: np.random.Generator, dtype: Any) -> Any:
+def eigensolver(rng: np.random.Generator) -> dict[str, Any]:
+    return {"method": str(rng.choice(["auto", "lanczos", "lobpcg", "power"])), "tol": float(rng.choice([0.0, 1e-2]))}
+
+
+def custom(rows: np.ndarray) -> Any:
+    """The hull of some points by a function; it remembers them for the reference."""
+    atoms = sets.Custom(lambda d: rows[int((rows @ np.asarray(d, dtype=float)).argmin())], shape=rows.shape[1:])
+    atoms.points = rows  # type: ignore[attr-defined]
+    return atoms
+
+
+def softplus_sum(matrix: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Σ log(1 + exp⟨m_i, x⟩) + 0.05 ‖x‖² by autograd."""
+    rows = torch.from_numpy(matrix)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.softplus(rows @ x.reshape(-1)).sum() + 0.05 * (x * x).sum()
+
+    smoothness = float(np.linalg.norm(matrix.astype(float), 2)) ** 2 / 4 + 0.1
+    made = Differentiable(f, smoothness=1.001 * smoothness, shape=shape, dtype=rows.dtype)
+    made.rows = matrix.astype(float)  # type: ignore[attr-defined]
+    return made
+
+
+def make_objective(name: str, shape: tuple[int, ...], rng: np.random.Generator, dtype: Any) -> Any:
+    n = math.prod(shape)
     target = rng.standard_normal(n).astype(dtype)
     if name == "distance":
-        return SquaredDistance(2 * target)
+        return SquaredDistance(2 * target.reshape(shape))
+    if name == "masked":
+        return SquaredDistance(2 * target.reshape(shape), rng.random(shape) < 0.7)
+    if name == "function":
+        return softplus_sum(rng.standard_normal((2 * n, n)).astype(dtype), shape)
     rank = 3 if name == "singular" else n + 2
     root = rng.standard_normal((rank, n))
     if name in ("quadratic", "singular"):
@@ -93,6 +154,19 @@ def make_objective(name: str, n: int, rng: np.random.Generator, dtype: Any) -> A
     if name == "least-squares":
         return LeastSquares(matrix, rng.standard_normal(2 * n).astype(dtype), reduction="mean")
     return Logistic(matrix, rng.random(2 * n) > 0.5, reduction="mean", ridge=0.01)
+
+
+def widened(f: Any) -> Any:
+    """The same numbers in double precision."""
+    if isinstance(f, SquaredDistance):
+        return SquaredDistance(f.target.double().numpy(), None if f.mask is None else f.mask.double().numpy())
+    if isinstance(f, Quadratic):
+        return Quadratic(f.map.matrix.double().numpy(), f.b.double().numpy())
+    if isinstance(f, LeastSquares):
+        return LeastSquares(f.map.matrix.double().numpy(), f.target.double().numpy(), reduction="mean")
+    if isinstance(f, Logistic):
+        return Logistic(f.map.matrix.double().numpy(), f.labels.double().numpy(), reduction="mean", ridge=f.ridge)
+    return softplus_sum(f.rows, f.shape)
 
 
 def wrap(name: str, atoms: Any) -> Any:
@@ -105,8 +179,24 @@ def wrap(name: str, atoms: Any) -> Any:
     return sets.Symmetric(sets.Lazy(atoms)) if name == "symmetric-lazy" else atoms
 
 
-def run_one(seed: int) -> str | None:
-    """One random problem: an empty text, or what was wrong with it; None if its optimum is not known well enough."""
+class Case(NamedTuple):
+    """A problem: f over the hull, span or cone of the atoms, ``exact`` without wrapper, and with it its constraints."""
+
+    seed: int
+    names: str
+    solver: str
+    variant: str
+    f: Any
+    atoms: Any
+    exact: Any
+    constraints: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.solver} {self.variant} over {self.names}, {self.f.dtype}"
+
+
+def vectors(seed: int) -> Case:
+    """Sets of vectors, and spans and cones."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(4, 9))
     kind, wrapper = str(rng.choice(SETS)), str(rng.choice(WRAPPERS))
@@ -121,68 +211,116 @@ def run_one(seed: int) -> str | None:
     if solver in ("span", "cone"):
         kind, wrapper = str(rng.choice(["l1", "simplex", "dictionary"])), "none"
         form = str(rng.choice(["distance", "quadratic", "least-squares", "logistic"]))
+    exact, atoms = twice(kind, wrapper, n, rng)
+    f = make_objective(form, (n,), np.random.default_rng(int(rng.integers(2**31))), dtype)
+    variant = ""
+    if solver == "span":
+        variant = str(rng.choice(["generalised", "orthogonal", "affine-invariant", "random", "accelerated"]))
+    if solver == "cone":
+        variant = str(rng.choice(["plain", "away", "pairwise", "norm-corrective", "fully-corrective"]))
+    return Case(seed, f"{kind}/{wrapper}, {form}", solver, variant, f, atoms, exact)
+
+
+def others(seed: int) -> Case:
+    """Sets of matrices, paths, oracles and objectives that are functions, and sets with constraints."""
+    rng = np.random.default_rng([seed, 1])
+    n = int(rng.integers(4, 9))
+    kind = str(rng.choice(OTHERS))
+    wrapper, dtype = str(rng.choice(WRAPPERS)), np.float32 if rng.random() < 0.3 else np.float64
+    solver = str(rng.choice([*VARIANTS, *HOMOTOPIES]))
+    form = str(rng.choice(["distance", "masked", "function", *OBJECTIVES[1:]]))
+    constrained = kind in ("k-sparse", "hypersimplex")
+    if constrained:
+        wrapper, solver = str(rng.choice(["none", "lazy"])), str(rng.choice([*HOMOTOPIES]))
+    elif solver == "intersection":
+        solver = "decomposition-invariant" if kind in ("birkhoff", "paths") else "stochastic"
+    if solver == "decomposition-invariant":
+        wrapper = "none"
+    if kind in ("nuclear", "semidefinite") and wrapper == "symmetric-lazy":
+        wrapper = "lazy"
+    if kind in ("birkhoff", "nuclear", "semidefinite"):
+        form = str(rng.choice(["distance", "masked", "function"]))
+    exact, atoms = twice(kind, wrapper, n, rng)
+    f = make_objective(form, exact.shape, np.random.default_rng(int(rng.integers(2**31))), dtype)
+    case = Case(seed, f"{kind}/{wrapper}, {form}", solver, "", f, atoms, exact)
+    if not constrained:
+        return case
+    small = exact.entry
+    whole = (sets.L1Ball if kind == "k-sparse" else sets.Simplex)(exact.k * small, n)
+    box = terms.Box(-small if kind == "k-sparse" else 0.0, small)
+    if solver == "intersection" and rng.random() < 0.5:
+        box = sets.Box(np.full(n, -small if kind == "k-sparse" else 0.0), np.full(n, small))
+    return case._replace(atoms=wrap(wrapper, whole), constraints=(box,))
+
+
+def twice(kind: str, wrapper: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """The bare set and the wrapped one, of the same numbers."""
     state = rng.bit_generator.state
     exact = make_set(kind, n, rng)
     rng.bit_generator.state = state
     atoms = wrap(wrapper, make_set(kind, n, rng))
-    if wrapper == "symmetric-lazy":
-        exact = sets.Symmetric(exact)
-    draw = int(rng.integers(2**31))
-    f = make_objective(form, n, np.random.default_rng(draw), dtype)
-    wide = make_objective(form, n, np.random.default_rng(draw), np.float64)
-    if dtype == np.float32:  # the same numbers, so that the optimum is that of the same problem
-        wide = widened(f)
-    where = f"seed {seed}: {solver} over {kind}/{wrapper}, {form}, {np.dtype(dtype).name}"
-    tol = 1e-4 if dtype == np.float64 else 1e-2
+    return (exact.symmetrised() if wrapper == "symmetric-lazy" else exact), atoms
+
+
+def solve(case: Case, tol: float, watch: Callable[[Any], None]) -> tuple[Any, int]:
+    """The result, and how many iterations it was allowed."""
+    f, atoms, solver = case.f, case.atoms, case.solver
     if solver == "span":
-        variant = str(rng.choice(["generalised", "orthogonal", "affine-invariant", "random", "accelerated"]))
-        best = coordinate_descent(wide, step="line-search", tol=1e-12, max_iterations=20_000)
-        spans = exact if kind != "dictionary" or exact.columns >= n else None
-        result = matching_pursuit(f, atoms, variant=variant, tol=tol, max_iterations=300)
-        where += f" ({variant})"
-        feasible = spans is not None
-    elif solver == "cone":
-        variant = str(rng.choice(["plain", "away", "pairwise", "norm-corrective", "fully-corrective"]))
-        best = nonnegative_matching_pursuit(wide, exact, tol=1e-11, max_iterations=3000)
-        result = nonnegative_matching_pursuit(f, atoms, variant=variant, tol=tol, max_iterations=300)
-        where += f" ({variant})"
-        feasible = bool((np.asarray(result.weights) >= 0).all())
-    else:
-        best = reference(wide, exact)
-        if solver == "variance-reduced":
-            result = variance_reduced_frank_wolfe(f, atoms, batch_size=3, tol=tol, max_iterations=200)
-        elif solver in ("homotopy", "augmented"):
-            method = homotopy_cgm if solver == "homotopy" else augmented_lagrangian_cgm
-            result = method(f, atoms, max_iterations=100)
-        else:
-            result = frank_wolfe(f, atoms, variant=solver, tol=tol, max_iterations=150)
-        room = 1e-6 if dtype == np.float64 else 1e-3
-        feasible = inside(exact, np.asarray(result.x, dtype=np.float64), room)
-    if best.gap > 1e-7 * max(1.0, abs(best.value)) and math.isfinite(best.gap):
+        return matching_pursuit(f, atoms, variant=case.variant, tol=tol, max_iterations=300, callback=watch), 300
+    if solver == "cone":
+        allowed = {"tol": tol, "max_iterations": 300}
+        return nonnegative_matching_pursuit(f, atoms, variant=case.variant, callback=watch, **allowed), 300
+    if solver == "variance-reduced":
+        allowed = {"tol": tol, "max_iterations": 200}
+        return variance_reduced_frank_wolfe(f, atoms, batch_size=3, callback=watch, **allowed), 200
+    if solver == "intersection":
+        return minimise_over_intersection(f, atoms, *case.constraints, max_iterations=100), 100
+    if solver in HOMOTOPIES:
+        return HOMOTOPIES[solver](f, atoms, case.constraints, max_iterations=100, callback=watch), 100
+    return frank_wolfe(f, atoms, variant=solver, tol=tol, max_iterations=150, callback=watch), 150
+
+
+def judge(case: Case) -> str | None:
+    """An empty text, or what is wrong with the result; None if the optimum is not known well enough."""
+    wide = widened(case.f)
+    optimum = reference(case, wide)
+    double = case.f.dtype == torch.float64
+    tol, room = (1e-4, 1e-6) if double else (1e-2, 1e-3)
+    visited: list[np.ndarray] = []
+    result, allowed = solve(case, tol, lambda state: visited.append(np.asarray(state.x, dtype=np.float64)))
+    if optimum is None:
         return None
-    optimum = best.value
+    eps = float(torch.finfo(case.f.dtype).eps)
     value, gap = result.trace.value, result.trace.gap
     known = np.isfinite(value) & ~np.isnan(gap)
-    rounding = 1e-7 * max(1.0, abs(optimum)) + 4 * np.finfo(dtype).eps * np.abs(value[known])
+    rounding = 1e-7 * max(1.0, abs(optimum)) + 4 * eps * np.abs(value[known])
     if (gap[known] < value[known] - optimum - rounding).any():
         worst = float((value[known] - optimum - gap[known]).max())
-        return f"{where}: a gap is {worst:.3g} below the error"
-    if not feasible:
-        return f"{where}: infeasible"
+        return f"{case}: a gap is {worst:.3g} below the error"
+    x = np.asarray(result.x, dtype=np.float64)
+    if abs(wide(x) - result.value) > 1e-9 * max(1.0, abs(result.value)) + 1e4 * eps * scale(wide, x):
+        return f"{case}: the value is {result.value:.9g}, but f(x) is {wide(x):.9g}"
+    if case.solver == "cone":
+        if not (np.asarray(result.weights) >= 0).all():
+            return f"{case}: negative weights"
+    elif case.solver != "span":
+        hull = case.exact if not case.constraints else case.atoms
+        for point in [x, *visited[:: max(1, len(visited) // 5)]]:
+            if not inside(hull, point, room):
+                return f"{case}: an iterate is infeasible"
     if result.converged and result.value - optimum > tol + float(rounding.max()) and math.isfinite(result.gap):
-        return f"{where}: converged {result.value - optimum:.3g} away"
+        return f"{case}: converged {result.value - optimum:.3g} away"
+    if result.status == Status.MAX_ITERATIONS and result.iterations != allowed:
+        return f"{case}: {result.status} after {result.iterations}"
+    if result.status not in (Status.CONVERGED, Status.MAX_ITERATIONS, Status.STALLED):
+        return f"{case}: {result.status}"
     return ""
 
 
-def widened(f: Any) -> Any:
-    """The same objective in double precision."""
-    if isinstance(f, SquaredDistance):
-        return SquaredDistance(f.target.double().numpy())
-    if isinstance(f, Quadratic):
-        return Quadratic(f.map.matrix.double().numpy(), f.b.double().numpy())
-    if isinstance(f, LeastSquares):
-        return LeastSquares(f.map.matrix.double().numpy(), f.target.double().numpy(), reduction="mean")
-    return Logistic(f.map.matrix.double().numpy(), f.labels.double().numpy(), reduction="mean", ridge=f.ridge)
+def scale(f: Any, x: np.ndarray) -> float:
+    """Of the numbers whose difference f(x) is."""
+    slopes = np.abs(f.gradient(x) * x) + np.abs(f.gradient(0 * x) * x)
+    return 1.0 + abs(f(0 * x)) + abs(f(x)) + float(slopes.sum())
 
 
 def inside(atoms: Any, x: np.ndarray, room: float) -> bool:
@@ -194,74 +332,168 @@ def inside(atoms: Any, x: np.ndarray, room: float) -> bool:
         return all(float((d * x).sum()) >= float((d * atoms.lmo(d)).sum()) - room * 10 for d in directions)
 
 
-class Optimum(NamedTuple):
-    value: float
-    gap: float
+def reference(case: Case, f: Any) -> float | None:
+    """The optimum: ours if it certifies itself, and Clarabel's where it is installed; an error if they differ."""
+    value, gap = ours(case, f)
+    known = gap <= 1e-7 * max(1.0, abs(value))
+    if cvxpy is None:
+        return value if known else None
+    peer = clarabel(case, f)
+    if peer is None:
+        return value if known else None
+    if known:
+        assert peer == pytest.approx(value, rel=1e-5, abs=1e-5), f"{case}: Clarabel has {peer}, we {value} ± {gap}"
+    return peer
 
 
-def reference(f: Any, atoms: Any) -> Any:
-    """The optimum over a polytope by the fully corrective variant, over a round set by projected gradients."""
-    root, centre = None, 0.0
+def ours(case: Case, f: Any) -> tuple[float, float]:
+    """Over a polytope by the fully corrective variant, over a round set by projected gradients, and a gap."""
+    if case.solver == "span":
+        best = coordinate_descent(f, step="line-search", tol=1e-12, max_iterations=20_000)
+        return best.value, best.gap if math.isfinite(best.gap) else 0.0
+    if case.solver == "cone":
+        best = nonnegative_matching_pursuit(f, case.exact, tol=1e-11, max_iterations=3000)
+        return best.value, best.gap if math.isfinite(best.gap) else 0.0
+    atoms, root, centre = case.exact, None, 0.0
     if isinstance(atoms, sets.Ellipsoid):
         root, centre = np.linalg.cholesky(atoms.matrix.numpy()), atoms.centre.numpy()
         project = sets.L2Ball(1.0).project
-    elif isinstance(atoms, sets.L2Ball | sets.GroupBall):
-        root, project = np.eye(f.shape[0]), atoms.project
-    if root is None:
-        return frank_wolfe(f, atoms, variant="fully-corrective", tol=1e-9, max_iterations=200)
-    u = ahead = project(np.zeros(f.shape[0]))
-    step, momentum = 1.0 / (f.smoothness * np.linalg.norm(root, 2) ** 2), 1.0
+    elif isinstance(atoms, sets.L2Ball | sets.GroupBall | sets.NuclearBall | sets.PSDTrace):
+        project = atoms.project
+    else:
+        best = frank_wolfe(f, atoms, variant="fully-corrective", tol=1e-9, max_iterations=200)
+        return best.value, best.gap
+    there = (lambda u: u) if root is None else (lambda u: centre + root @ u)
+    back = (lambda g: g) if root is None else (lambda g: root.T @ g)
+    u = ahead = project(np.zeros(f.shape))
+    step, momentum = 1.0 / (f.smoothness * (1.0 if root is None else np.linalg.norm(root, 2) ** 2)), 1.0
     for _ in range(1000):
-        new = project(ahead - step * root.T @ f.gradient(centre + root @ ahead))
-        if (ahead - new) @ (new - u) > 0:
+        new = project(ahead - step * back(f.gradient(there(ahead))))
+        if float(((ahead - new) * (new - u)).sum()) > 0:
             momentum = 1.0
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         u, ahead, momentum = new, new + (momentum - 1) / following * (new - u), following
-    x = centre + root @ u
+    x = there(u)
     gradient = f.gradient(x)
-    return Optimum(f(x), float(gradient @ (x - atoms.lmo(gradient))))
+    answer = atoms.ask(torch.from_numpy(gradient), exact=True)
+    return f(x), float((gradient * x).sum()) - answer.lower
+
+
+def clarabel(case: Case, f: Any) -> float | None:
+    """By an interior-point method, which knows the set by its inequalities."""
+    x = cvxpy.Variable(f.shape)
+    if case.solver == "span":
+        limits = []
+    elif case.solver == "cone":
+        share = cvxpy.Variable(nonneg=True)
+        limits = [] if case.exact.symmetric else within(case.exact, x, share)
+    else:
+        limits = within(case.exact, x, 1.0)
+    problem = cvxpy.Problem(cvxpy.Minimize(expression(f, x)), limits)
+    for tol in (1e-10, 1e-8):
+        try:
+            problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)
+        except cvxpy.SolverError:
+            continue
+        if problem.status == "optimal":
+            return float(problem.value)
+    return None
+
+
+def expression(f: Any, x: Any) -> Any:
+    """f for cvxpy."""
+    if isinstance(f, SquaredDistance):
+        away = x - f.target.numpy()
+        return cvxpy.sum_squares(away if f.mask is None else cvxpy.multiply(np.sqrt(f.mask.numpy()), away)) / 2
+    if isinstance(f, Quadratic):
+        values, vectors = np.linalg.eigh(f.map.matrix.numpy())
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        return cvxpy.sum_squares(root @ x) / 2 - f.b.numpy() @ x
+    if isinstance(f, LeastSquares):
+        return f.factor * cvxpy.sum_squares(f.map.matrix.numpy() @ x - f.target.numpy()) / 2
+    if isinstance(f, Logistic):
+        scores, labels = f.map.matrix.numpy() @ x, f.labels.numpy()
+        losses = cvxpy.multiply(labels, cvxpy.logistic(-scores)) + cvxpy.multiply(1 - labels, cvxpy.logistic(scores))
+        return f.factor * cvxpy.sum(losses) + f.ridge / 2 * cvxpy.sum_squares(x)
+    flat = cvxpy.reshape(x, (math.prod(f.shape),), order="C")
+    return cvxpy.sum(cvxpy.logistic(f.rows @ flat)) + 0.05 * cvxpy.sum_squares(x)
+
+
+def within(atoms: Any, x: Any, t: Any) -> list[Any]:
+    """x ∈ t · conv(𝒜) for cvxpy."""
+    if isinstance(atoms, sets.Symmetric):
+        u, v, share = cvxpy.Variable(x.shape), cvxpy.Variable(x.shape), cvxpy.Variable(nonneg=True)
+        return [x == u - v, share <= t, *within(atoms.inner, u, share), *within(atoms.inner, v, t - share)]
+    if isinstance(atoms, sets.Simplex):
+        return [x >= 0, cvxpy.sum(x) == t * atoms.radius]
+    if isinstance(atoms, sets.L1Ball):
+        return [cvxpy.norm1(x) <= t * atoms.radius]
+    if isinstance(atoms, sets.L2Ball):
+        return [cvxpy.norm(x) <= t * atoms.radius]
+    if isinstance(atoms, sets.Hypersimplex):
+        return [x >= 0, x <= t * atoms.entry, cvxpy.sum(x) == t * atoms.k * atoms.entry]
+    if isinstance(atoms, sets.KSparse):
+        return [cvxpy.norm1(x) <= t * atoms.k * atoms.entry, cvxpy.norm_inf(x) <= t * atoms.entry]
+    if isinstance(atoms, sets.Box):
+        return [x >= t * atoms.low.numpy(), x <= t * atoms.high.numpy()]
+    if isinstance(atoms, sets.Ellipsoid):
+        root = np.linalg.cholesky(atoms.matrix.numpy())
+        return [cvxpy.norm(np.linalg.inv(root) @ (x - t * atoms.centre.numpy())) <= t]
+    if isinstance(atoms, sets.GroupBall):
+        groups = atoms.groups.numpy()
+        return [sum(cvxpy.norm(x[np.flatnonzero(groups == g)]) for g in range(atoms.number)) <= t * atoms.radius]
+    if isinstance(atoms, sets.OrderedWeightedBall):
+        weights = atoms.weights.numpy()
+        drops = weights - np.append(weights[1:], 0.0)
+        largest = [drop * cvxpy.sum_largest(cvxpy.abs(x), k + 1) for k, drop in enumerate(drops)]
+        return [sum(largest) <= t * atoms.bound]
+    if isinstance(atoms, sets.LinearProgram):
+        rows, right = atoms._ub
+        return [x >= 0, rows.toarray() @ x <= t * right]
+    if isinstance(atoms, sets.Product):
+        sizes = [block.shape[0] for block in atoms.sets]
+        return [*within(atoms.sets[0], x[: sizes[0]], t), *within(atoms.sets[1], x[sizes[0] :], t)]
+    if isinstance(atoms, sets.Birkhoff):
+        return [x >= 0, cvxpy.sum(x, axis=0) == t, cvxpy.sum(x, axis=1) == t]
+    if isinstance(atoms, sets.Paths):
+        ends = np.zeros((atoms.vertices, len(atoms.edges)))
+        ends[atoms.edges[:, 1], np.arange(len(atoms.edges))] += 1
+        ends[atoms.edges[:, 0], np.arange(len(atoms.edges))] -= 1
+        return [x >= 0, ends @ x == t * (np.eye(atoms.vertices)[atoms.sink] - np.eye(atoms.vertices)[atoms.source])]
+    if isinstance(atoms, sets.NuclearBall):
+        return [cvxpy.normNuc(x) <= t * atoms.radius]
+    if isinstance(atoms, sets.PSDTrace):
+        trace = cvxpy.trace(x)
+        return [x == x.T, x >> 0, trace == t * atoms.trace if atoms.equality else trace <= t * atoms.trace]
+    points = atoms.points if isinstance(atoms, sets.Custom) else atoms.all_atoms()
+    shares = cvxpy.Variable(len(points), nonneg=True)
+    return [x == points.T @ shares, cvxpy.sum(shares) == t]
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_false_certificate_in_a_hundred_problems(part: int) -> None:
-    wrong = [text for seed in range(25 * part, 25 * part + 25) if (text := run_one(seed))]
-    assert not wrong
+    cases = [*map(vectors, range(15 * part, 15 * part + 15)), *map(others, range(10 * part, 10 * part + 10))]
+    assert not [text for case in cases if (text := judge(case))]
 
 
 @pytest.mark.parametrize("seed", [343, 887, 107, 135])
 def test_problems_that_once_failed(seed: int) -> None:
     """A dictionary that said no of its own point, a span with f rounded by more than its gap, stalled references."""
-    assert run_one(seed) == ""
+    assert judge(vectors(seed)) == ""
 
 
 @pytest.mark.slow
-def test_no_false_certificate_in_a_thousand_problems() -> None:
-    found = [run_one(seed) for seed in range(1000)]
+@pytest.mark.parametrize("part", range(10))
+def test_no_false_certificate_in_a_thousand_problems(part: int) -> None:
+    found = [judge(vectors(seed)) for seed in range(60 * part, 60 * part + 60)]
+    found += [judge(others(seed)) for seed in range(40 * part, 40 * part + 40)]
     assert not [text for text in found if text]
-    assert found.count(None) <= 10  # of these nothing is known: they are no passes
+    assert found.count(None) <= 1  # of these nothing is known: they are no passes
 
 
 def test_the_reference_agrees_with_clarabel() -> None:
-    cvxpy = pytest.importorskip("cvxpy")
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        matrix, target = rng.standard_normal((12, 6)), rng.standard_normal(12)
-        x = cvxpy.Variable(6)
-        groups = np.array([0, 0, 1, 1, 2, 2])
-        weights = np.sort(rng.random(6) + 0.1)[::-1]
-        drops = weights - np.append(weights[1:], 0.0)
-        constraint, atoms = [
-            ([cvxpy.norm1(x) <= 0.7], sets.L1Ball(0.7)),
-            ([x >= 0, cvxpy.sum(x) == 0.7], sets.Simplex(0.7)),
-            ([cvxpy.norm(x) <= 0.7], sets.L2Ball(0.7)),
-            ([cvxpy.norm1(x) <= 0.6, cvxpy.norm_inf(x) <= 0.3], sets.KSparse(2, 0.3)),
-            ([sum(cvxpy.norm(x[groups == g]) for g in range(3)) <= 0.7], sets.GroupBall(groups, 0.7)),
-            (
-                [sum(drop * cvxpy.sum_largest(cvxpy.abs(x), k + 1) for k, drop in enumerate(drops)) <= 0.7],
-                sets.OrderedWeightedBall(weights, 0.7),
-            ),
-        ][seed]
-        problem = cvxpy.Problem(cvxpy.Minimize(0.5 * cvxpy.sum_squares(matrix @ x - target)), constraint)
-        optimum = problem.solve(solver=cvxpy.CLARABEL)
-        best = reference(LeastSquares(matrix, target), atoms)
-        assert best.value == pytest.approx(optimum, rel=1e-5)
+    pytest.importorskip("cvxpy")
+    for seed in range(12):
+        case = vectors(seed)
+        value, gap = ours(case, widened(case.f))
+        assert clarabel(case, widened(case.f)) == pytest.approx(value, abs=1e-6 + gap)

@@ -12,6 +12,7 @@ from solver_experiments import known_problem, random_completion, slope
 
 from unknot.solvers import (
     Differentiable,
+    Homotopy,
     LeastSquares,
     Sampled,
     SampledEntries,
@@ -20,6 +21,7 @@ from unknot.solvers import (
     homotopy_cgm,
     minimise_over_intersection,
     s3ccm,
+    schedules,
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
@@ -318,6 +320,11 @@ def test_splittings_of_an_intersection_agree() -> None:
         max_iterations=2000,
     )
     np.testing.assert_allclose(stochastic.x, expected, atol=0.15)
+    there = torch.from_numpy(target)
+    function = minimise_over_intersection(
+        lambda x: ((x - there) ** 2).sum() / 2, L2Ball(1.0, dim=3), L1Ball(1.2, dim=3), beta0=0.3, max_iterations=3000
+    )
+    np.testing.assert_allclose(np.asarray(function.x), product.x, atol=1e-6)
 
 
 def test_infeasible_constraints_are_reported() -> None:
@@ -442,6 +449,10 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
         lambda: s3ccm(lambda x, g: x, lambda x: x, CONSTRAINT, X0),
         "has a map: S3CCM takes terms of θ itself",
     ),
+    ("no projection", lambda: s3ccm(A, 5), "project is a int: expected a function"),  # type: ignore[arg-type]
+    ("tolerance", lambda: augmented_lagrangian_cgm(A, Simplex(), tol=-1.0), "tol is -1.0 and feasibility_tol 0.001"),
+    ("state without an objective", lambda: Homotopy(5, Simplex(), (), X0, schedules.cgal()), "objective is a int"),
+    ("schedule by name", lambda: Homotopy(A, Simplex(), (), X0, "cgal"), "schedule is a str: expected one of"),  # type: ignore[arg-type]
     ("gamma", lambda: s3ccm(lambda x, g: x, lambda x: x, None, X0, gamma=-1.0), "gamma is -1.0 at k = 1"),
     (
         "splitting by projection",
