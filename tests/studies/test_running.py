@@ -348,7 +348,9 @@ def test_a_job_sees_no_cluster_and_its_own_threads(monkeypatch: pytest.MonkeyPat
 def test_ray_gives_the_same_table(toys: Path, undisturbed: Any, study: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_worker_niceness", "0")
-    run(study(), "ray", Ray("local", jobs=1), lambda line: None)
+    executor = Ray("local", jobs=1)
+    run(study(), "ray", executor, lambda line: None)
+    assert run(study(), "ray", executor, lambda line: None).done == 6  # on a cluster of its own again
     pd.testing.assert_frame_equal(results("ray")[undisturbed.columns], undisturbed, check_exact=True)
 
 
