@@ -18,7 +18,8 @@ function thumbnail(row) {
 }
 
 function scoreList(row, scores) {
-  const known = scores.filter((name) => score(row, name) !== undefined);
+  const common = scores.filter((name) => score(row, name) !== undefined);
+  const known = common.length ? common : Object.keys(row.scores).slice(0, MAIN_SCORES); // other models, other scores
   const value = (name) => number(score(row, name)) + (spread(row, name) === undefined ? "" : ` ± ${number(spread(row, name))}`);
   const cell = (name) => el("div", {}, el("dt", {}, label(name)), el("dd", { title: value(name) }, number(score(row, name))));
   return known.length ? el("dl", { class: "scores" }, known.map(cell)) : null;

@@ -24,7 +24,7 @@ from unknot.hub import live, push, refs, serving, training
 from unknot.hub.browsing import Keys, browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
-from unknot.hub.kinds import describe_model
+from unknot.hub.kinds import describe_model, family_of
 from unknot.hub.live import LatentPlayer, Players, player_of, read_image
 from unknot.hub.pages import PAGE, bundle, joined, modules, policy
 from unknot.hub.pictures import read_picture
@@ -429,6 +429,8 @@ def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
         described = server.get(path)
         assert "trained on bars" in described["card"]
         assert f"load('{name}@{row['commit']}')" in described["load"]
+        for address in (row["thumbnail"], described["pictures"][0]["url"]):  # fetched from the hub
+            assert server.send(address)[1]["content-type"] == "image/png"
         status, _, content = server.post(f"{path}/decode", {"codes": [0, 0, 0]})
         assert (status, "Download it first" in told(content)) == (409, True)
         downloaded = json.loads(server.post(f"{path}/download")[2])
@@ -608,6 +610,15 @@ def test_what_another_kind_of_model_does_is_told(folder, monkeypatch):
         server.stop()
 
 
+def test_what_loads_a_class_of_ones_own_is_told(served):
+    config = served.index.get(served.id_of("saved")).folder / "config.json"
+    config.write_text(config.read_text().replace("BetaVAE", "MyVAE"))
+    served.post("api/refresh")
+    served.index.learn()
+    lines = served.get(f"api/checkpoints/{served.id_of('saved')}")["load"].splitlines()
+    assert lines[1] == "import ...  # the module that registers MyVAE"
+
+
 def test_a_broken_model_is_told(served):
     entry = served.index.get(served.id_of("saved"))
     (entry.folder / "model.safetensors").write_bytes(b"nothing")
@@ -619,6 +630,7 @@ def test_a_broken_model_is_told(served):
 def test_every_kind_of_model_has_its_own_page():
     kinds = {name: describe_model(name).get("kind") for name in ("BetaVAE", "SlotSetPredictor", "SlotAutoEncoder", "x")}
     assert kinds == {"BetaVAE": "latents", "SlotSetPredictor": "sets", "SlotAutoEncoder": "slots", "x": None}
+    assert family_of(type("Mine", (torch.nn.Module,), {"__module__": "__main__"})) == "own"
     with pytest.raises(ValueError, match="Linear has nothing to move here"):
         player_of(torch.nn.Linear(1, 1))
 

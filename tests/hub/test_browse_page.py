@@ -249,6 +249,24 @@ def test_compare(page):
     page.wait(lambda: "Tick “Compare”" in page.text("#compare"))
 
 
+def test_spreads_and_scores_of_other_models(browser, tmp_path, make, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    common = {"mig": 0.5, "mig_std": 0.02, "dci": 0.25, "sap": 0.1}
+    for name, scores in (("a", common), ("b", common | {"mig": 0.4}), ("c", {"accuracy": 0.77})):
+        save(tmp_path / name, make(), scores)
+    index = Index([tmp_path])
+    index.learn()
+    with served(index) as address:
+        page = Page(browser, address)
+        page.open()
+        cards = [" ".join(text.split()) for text in page.inner(".card .scores")]
+        assert cards == ["MIG 0.500 DCI 0.250 SAP 0.100", "MIG 0.400 DCI 0.250 SAP 0.100", "Accuracy 0.770"]
+        page.click(".pick input", 0)
+        page.click(".pick input", 1)
+        page.click("#tray .main")
+        page.wait(lambda: "MIG 0.500 ± 0.020 best 0.400 ± 0.020" in " ".join(page.text(".compare").split()))
+
+
 def test_no_more_than_eight_are_compared(page, index):
     ids = [entry.id for entry in index.entries.values()]
     page.open("#compare=" + ",".join([*ids, "a", "b", "c", "d", "e"]))
@@ -320,6 +338,9 @@ def pixels(page) -> str:
 
 def test_live_latents(page, tmp_path):
     page.click(".card h2 a")
+    page.one(".slider input")  # without a click, from the prior, as no image is at hand
+    page.wait(lambda: page.texts('.starts [aria-pressed="true"]') == ["the prior"])
+    assert page.texts(".starts button:not([hidden])") == ["the prior", "an image of yours…"]
     page.click("button", text="the prior")
     slider = page.one(".slider input")
     page.wait(lambda: len(page.all(".slider")) == len(page.all(".strip")) == 3)
