@@ -47,4 +47,5 @@ def representation(model: Any) -> Callable[[Tensor], Any]:
     if not isinstance(model, nn.Module):
         return represent
     device = device_of(model)
-    return lambda images: represent(images.to(device))
+    # What is no tensor the model itself refuses, with a reason.
+    return lambda images: represent(images.to(device) if isinstance(images, Tensor) else images)

@@ -4,6 +4,7 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,13 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
 
 
 def check_dataset(dataset: Any) -> None:
-    """Refuse what is no data set, such as the class of one."""
+    """Refuse what is no data set, such as the class of one, or does not say what it is."""
     if not isinstance(dataset, GroundTruthDataset):
         raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
+    told = ("name", "factor_space", "image_shape")  # what a property says is not asked for yet: it may take long
+    missing = [name for name in told if getattr_static(dataset, name, None) is None and not hasattr(dataset, name)]
+    if missing:
+        raise ValueError(
+            f"{type(dataset).__name__} has no {' and no '.join(missing)}: a data set of your own says all of "
+            f"{', '.join(told)}, as attributes of its class for instance."
+        )

@@ -66,7 +66,13 @@ class Items:
 
     def take(self, index: Tensor) -> Tensor:
         """Copies of the images ``index``."""
-        return torch.stack([self._get(number) for number in index.tolist()])
+        images = [self._get(number) for number in index.tolist()]
+        if other := [list(image.shape) for image in images if image.shape != self.shape[1:]]:
+            raise ValueError(
+                f"The data set has images of shape {list(self.shape[1:])} and of {other[0]}; give image_size, to which "
+                "all are resized."
+            )
+        return torch.stack(images)
 
     def _get(self, number: int) -> Tensor:
         item = self.dataset[number]

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 
 from unknot._numbers import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
+from unknot.datamodules.factors import check_dataset
 from unknot.datamodules.observed import LabelledImageDataset
 from unknot.metrics import catalogue, reasoning  # noqa: F401  their import registers the scores
 from unknot.metrics.draws import Draws
@@ -101,6 +102,8 @@ def _source(dataset: Any) -> Any:
             "evaluate needs a data set with known factors, such as DSprites(), or images with labels, such as "
             f"ImageDataModule(folder, labels='factors.csv'), got {dataset!r:.60}."
         )
+    if isinstance(dataset, GroundTruthDataset):
+        check_dataset(dataset)
     return dataset
 
 

@@ -180,7 +180,13 @@ class VAE(Model):
         z = posterior.sample()
         reconstruction = self.reconstruction_loss(images, self.decoder(z.to(self.dtype)))
         kl = posterior.kl().sum(1).mean()
-        regularizer, logged = self.regularizer(posterior, z, kl)
+        found = self.regularizer(posterior, z, kl)
+        if not isinstance(found, tuple):
+            raise TypeError(
+                f"{type(self).__name__}.regularizer must return its value and a dictionary of what to log besides, "
+                f"such as `value, {{}}`, got {type(found).__name__}."
+            )
+        regularizer, logged = found
         terms = {"reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl), **logged}
         return terms | {"loss": self.reconstruction_weight * reconstruction + regularizer}
 

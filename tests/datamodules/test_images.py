@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
@@ -645,3 +646,23 @@ def test_skipped_files_may_stay_in_the_table(damaged: Path, tmp_path: Path) -> N
     with pytest.warns(UserWarning, match="Left out"):
         by_array.prepare_data()
     assert by_array.table.values[0] == tuple(str(n) for n in range(20) if n not in (3, 7, 11))
+
+
+def test_a_data_set_whose_images_differ_is_told_of_image_size() -> None:
+    images = [torch.rand(1, 16 + number % 2, 16) for number in range(10)]
+    with pytest.raises(ValueError, match=r"of shape \[1, 16, 16\] and of \[1, 17, 16\]; give image_size"):
+        next(iter(ImageDataModule(Listed(images), batch_size=8).train_dataloader()))
+    assert next(iter(ImageDataModule(Listed(images), 16, batch_size=8).train_dataloader())).shape == (8, 1, 16, 16)
+
+
+class Listed(Dataset[torch.Tensor]):
+    """A data set of torch."""
+
+    def __init__(self, images: list[torch.Tensor]) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return self.images[number]

@@ -10,7 +10,15 @@ from torch import Tensor
 
 from unknot._lightning import pl
 from unknot._seeding import derive_seed
-from unknot.datamodules import ColorDSprites, DSprites, FactorDataModule, GroundTruthDataset, NoisyDSprites, Resized
+from unknot.datamodules import (
+    ColorDSprites,
+    DSprites,
+    FactorDataModule,
+    FactorSpace,
+    GroundTruthDataset,
+    NoisyDSprites,
+    Resized,
+)
 
 pytestmark = pytest.mark.usefixtures("drawn")
 
@@ -273,3 +281,14 @@ def test_factors_come_on_request_and_images_at_another_size() -> None:
 def test_a_class_is_no_data_set() -> None:
     with pytest.raises(ValueError, match=r"dataset must be a ground-truth data set such as DSprites\(\), got <class"):
         FactorDataModule(DSprites)  # type: ignore[arg-type]
+
+
+def test_a_data_set_of_ones_own_says_what_it_is() -> None:
+    class Silent(GroundTruthDataset):
+        factor_space = FactorSpace(("a", "b"), (3, 4))
+
+        def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
+            return torch.zeros(len(factors), 1, 16, 16)
+
+    with pytest.raises(ValueError, match="Silent has no name and no image_shape: a data set of your own says all of"):
+        FactorDataModule(Silent())

@@ -417,6 +417,15 @@ def test_unusable_codes_are_explained(represent, message):
         evaluate(represent, Levels(), num_train=50)
 
 
+def test_a_data_set_that_observes_no_tensors_is_refused_by_the_model():
+    class Arrays(Stripes):
+        def observe(self, factors, generator=None):
+            return super().observe(factors, generator).numpy()
+
+    with pytest.raises(ValueError, match="Images are of type ndarray, expected a tensor"):
+        evaluate(BetaVAE(image_shape=(1, 32, 32)), Arrays(), metrics="mig", num_train=50)
+
+
 def test_the_class_and_evaluate_agree(probe):
     score = evaluate(flat, Levels(), metrics=["mig", "probe"], num_train=500)["mig"]
     metric = MIG()

@@ -343,3 +343,12 @@ def test_evaluation_mode_leaves_frozen_modules_frozen():
 def test_a_batch_that_is_a_dictionary_is_told_what_to_be(model):
     with pytest.raises(ValueError, match=r"The batch is a dictionary with \['image'\]; .* collate_fn"):
         model.losses({"image": images()})
+
+
+def test_a_regularizer_that_returns_no_pair_is_told_what_to_return():
+    class Forgetful(BetaVAE):
+        def regularizer(self, posterior, z, kl):
+            return kl
+
+    with pytest.raises(TypeError, match=r"Forgetful.regularizer must return its value and a dictionary .* got Tensor"):
+        Forgetful(image_shape=SHAPE).losses(images())
