@@ -55,6 +55,11 @@ class Hub:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"VmHWM:\s+(\d+)", text)[0]) / 1024
 
+    def seconds(self) -> float:
+        """Processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def ask(self, method: str, path: str, body: bytes | None = None, timeout: float = 120) -> tuple[int, bytes]:
         """Status and content of an answer."""
         return self.answer(method, path, body, timeout)[:2]
@@ -209,7 +214,7 @@ def slow(folder: Path, clients: int, seconds: float) -> str:
             connection = socket.create_connection(("127.0.0.1", served.port), timeout=60)
             connection.sendall(ask.encode())
             half.append(connection)
-        times, until = [], time.perf_counter() + seconds
+        times, used, until = [], served.seconds(), time.perf_counter() + seconds
         while time.perf_counter() < until:
             for connection in slow:
                 with suppress(OSError):
@@ -217,12 +222,14 @@ def slow(folder: Path, clients: int, seconds: float) -> str:
             start = time.perf_counter()
             assert served.ask("GET", "/api/models")[0] == 200
             times.append(time.perf_counter() - start)
+        used = served.seconds() - used
         told = sum(bool(_closed(connection)) for connection in half)
         for connection in [*slow, *half]:
             connection.close()
         return (
             f"{clients} slow readers and {clients} half questions for {seconds:g} s: {len(times)} others answered, "
-            f"median {statistics.median(times) * 1e3:.0f} ms, worst {max(times) * 1e3:.0f} ms; "
+            f"median {statistics.median(times) * 1e3:.0f} ms, worst {max(times) * 1e3:.0f} ms, "
+            f"{used:.1f} s of the processor in all; "
             f"+{served.memory() - before:.0f} MB; {told} half questions let go"
         )
 
