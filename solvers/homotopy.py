@@ -119,6 +119,7 @@ def augmented_lagrangian_cgm(
     normalise: bool = True,
     step: Rule | None = None,
     smoothing: Rule | None = None,
+    mean: float | None = 3.0,
     **limits: Unpack[CertifiedLimits],
 ) -> Result:
     """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜) with dual variables: CGAL of Yurtsever, Fercoq and Cevher (2019).
@@ -132,8 +133,12 @@ def augmented_lagrangian_cgm(
     An iteration takes about as long; docs/solvers/homotopy.md has both on the relaxation of k-means. D is the diameter
     of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite Programming" (2021).
 
-    Arguments and result are those of :func:`homotopy_cgm`, with the prices in ``duals``. The gap is a certificate here
-    too: ŷ are dual variables.
+    Iterates swing around the optimum as prices rise and fall. What is returned, evaluated and shown is therefore their
+    mean with weights ∝ k^p, p = ``mean``, which swings far less: it is in the hull, and as objective and distance are
+    convex, what holds of all iterates holds of it. ``mean=None`` is the last iterate, as in the papers.
+
+    Other arguments and the result are those of :func:`homotopy_cgm`, with the prices in ``duals``. The gap is a
+    certificate here too: ŷ are dual variables.
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L2Ball
@@ -142,7 +147,7 @@ def augmented_lagrangian_cgm(
     >>> result.x.round(2) + 0.0, result.feasibility < 1e-3
     (array([1., 0.]), True)
     """
-    schedule = schedules.cgal(beta0, step, smoothing)
+    schedule = schedules.cgal(beta0, step, smoothing, mean)
     solver = Homotopy(Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise)
     return solver.run(name="augmented_lagrangian_cgm", **limits)
 
@@ -271,6 +276,7 @@ class Homotopy:
             self.x = LowRankIterate((start.shape[0], start.shape[1]), objective.support, start.dtype)
         size = start.shape if objective.support is None else (len(objective.support),)
         self.averaged = start.new_zeros(size) if averaged is None else averaged
+        self.mean = DenseIterate(start.clone()) if schedule.mean is not None and self.terms else None
         self.duals = [torch.zeros_like(term.apply(start)) for term in self.terms] if schedule.dual is not None else None
         self.lower = -math.inf
         self.generator = objective.generator(seed)
@@ -311,10 +317,12 @@ class Homotopy:
             if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
                 value, feasibility, gap = self._evaluate(v, residuals, lower, beta)
             done = 0 < tol >= gap and feasibility <= feasibility_tol
-            shown = x.dense() if callback is not None else self._like
+            shown = self.best.dense() if callback is not None else self._like
             if run.finished(shown, value, gap, done, feasibility=feasibility):
                 break
             x.step(answer.atom, eta)
+            if self.mean is not None and self.schedule.mean is not None:
+                self.mean.approach(x.dense(), (self.schedule.mean + 1) / (self.k + self.schedule.mean))
             self.k += 1
             if self.duals is not None:
                 self._raise_prices(beta)
@@ -322,8 +330,13 @@ class Homotopy:
             value, feasibility, gap = self._evaluate(v, residuals, lower, beta)
             run.values[-1], run.feasibilities[-1], run.gaps[-1] = value, feasibility, gap
         if run.status != Status.CONVERGED:
-            run.status = feasible_or_warn(run, self.atoms, x.dense(), self.terms, self.norms)
+            run.status = feasible_or_warn(run, self.atoms, self.best.dense(), self.terms, self.norms)
         return self._result(run, feasibility)
+
+    @property
+    def best(self) -> Iterate:
+        """What a run returns: the mean of the iterates where there is one, else the last of them."""
+        return self.x if self.mean is None else self.mean
 
     def _direction(self, beta: float) -> tuple[Any, list[Tensor]]:
         """β v = β d + Σ_i ‖A_i‖⁻² A_iᵀ(w_i - prox(w_i)), and these residuals; without terms v = d, maybe sparse."""
@@ -371,34 +384,41 @@ class Homotopy:
             dual.add_(step, alpha=sigma / norm**2)
 
     def _evaluate(self, v: Any, residuals: list[Tensor], lower: float, beta: float) -> tuple[float, float, float]:
-        """f + Σ Lipschitz g, the distance from all constraints, and the gap.
+        """f + Σ Lipschitz g, the distance from all constraints, and the gap."""
+        if lower > -math.inf and isinstance(v, Tensor):
+            self.lower = max(self.lower, self._bound(v, residuals, lower, beta))
+        x, squared = self.best, 0.0
+        value = self.objective.value(x)
+        for i, term in enumerate(self.terms):
+            if not term.indicator:
+                value += term.value(term.apply(x.dense()))
+            else:
+                own = residuals[i] if self.duals is None and self.mean is None else term.residual(x.dense(), beta)
+                squared += dot(own, own)
+        gap = math.inf if self.lower == -math.inf else value - self.lower  # a value that is not known is NaN
+        return value, math.sqrt(squared), gap if self.terms else max(0.0, gap)
+
+    def _bound(self, v: Tensor, residuals: list[Tensor], lower: float, beta: float) -> float:
+        """A lower bound on the optimum, rounding included.
 
         With ŷ_i = residual_i/β_i ∈ ∂g_i(p_i), p_i = prox(w_i), Fenchel's inequality and convexity of f give
 
             F* ≥ f(θ) + Σ_i (g_i(p_i) + ⟨ŷ_i, A_i θ - p_i⟩) - (⟨v, θ⟩ - min_z ⟨v, z⟩).
         """
-        x, objective = self.x, self.objective
-        value = bound = objective.value(x)
-        squared = size = 0.0
+        x = self.x.dense()
+        bound = self.objective.value(self.x)
+        size = abs(bound)
         for i, (term, norm, residual) in enumerate(zip(self.terms, self.norms, residuals, strict=True)):
-            y = term.apply(x.dense())
             away = residual if self.duals is None else residual.sub(self.duals[i], alpha=beta * norm**2)
             part = dot(residual, away) / (beta * norm**2)
+            if not term.indicator:
+                part += term.value(term.apply(x) - away)
             bound, size = bound + part, size + abs(part)
-            if term.indicator:
-                own = residual if self.duals is None else term.residual(x.dense(), beta)
-                squared += dot(own, own)
-            else:
-                value += term.value(y)
-                bound += term.value(y - away)
-        if lower > -math.inf and isinstance(v, Tensor):
-            scale = beta if self.terms else 1.0
-            at = dot(v, x.dense())
-            rounding = 1e-14 * math.sqrt(v.numel()) * (size + abs(value) + abs(at) / scale)
-            rounding *= 1 if v.dtype == torch.float64 else 1e7
-            self.lower = max(self.lower, bound - (at - lower) / scale - rounding)
-        gap = math.inf if self.lower == -math.inf else value - self.lower  # a value that is not known is NaN
-        return value, math.sqrt(squared), gap if self.terms else max(0.0, gap)
+        scale = beta if self.terms else 1.0
+        at = dot(v, x)
+        rounding = 1e-14 * math.sqrt(v.numel()) * (size + abs(at) / scale)
+        rounding *= 1 if v.dtype == torch.float64 else 1e7
+        return bound - (at - lower) / scale - rounding
 
     def _inexact(self, delta: float) -> AtomSet:
         """The oracle with additive error δ η_k/2 · D² (L_f + ‖A‖²/β_k), times β_k as the oracle gets β_k v_k."""
@@ -429,7 +449,7 @@ class Homotopy:
             more["active"] = tuple(
                 RankOne(1.0, None, u / size, w) for u, w, size in zip(left, right, sizes.tolist(), strict=True)
             )
-        x = self.x.dense()
+        x = self.best.dense()
         more["violations"] = tuple(
             float(torch.linalg.vector_norm(term.residual(x, 1.0))) for term in self.terms if term.indicator
         )

@@ -16,12 +16,15 @@ class Schedule:
         smoothing: β_k > 0.
         averaging: ρ_k ∈ [0, 1]; 1 where gradients are exact.
         dual: λ_0 of the dual variables of the constraints, None for none.
+        mean: p of the mean of the iterates with weights ∝ k^p, which is what a run with constraints then returns; None
+            for the last iterate.
     """
 
     step: Rule
     smoothing: Rule
     averaging: Rule = lambda k: 1.0
     dual: float | None = None
+    mean: float | None = None
 
     def at(self, k: int) -> tuple[float, float, float]:
         """η_k, β_k and ρ_k, checked."""
@@ -49,14 +52,18 @@ def hcgm(beta0: float = 1.0, step: Rule | None = None, smoothing: Rule | None = 
     return Schedule(step or (lambda k: 2.0 / (k + 1.0)), smoothing or (lambda k: size / math.sqrt(k + 1)))
 
 
-def cgal(beta0: float = 1.0, step: Rule | None = None, smoothing: Rule | None = None) -> Schedule:
+def cgal(
+    beta0: float = 1.0, step: Rule | None = None, smoothing: Rule | None = None, mean: float | None = 3.0
+) -> Schedule:
     """The augmented Lagrangian CGAL: η_k and β_k = 1/λ_k of :func:`hcgm`, and dual variables with λ_0 = 1/β_0.
 
     >>> cgal(0.5).dual
     2.0
     """
     plain = hcgm(beta0, step, smoothing)
-    return Schedule(plain.step, plain.smoothing, plain.averaging, 1.0 / float(beta0))
+    if mean is not None and not (mean >= 0 and math.isfinite(mean)):
+        raise ValueError(f"mean is {mean}: expected a power p >= 0 of the weights k^p, or None for the last iterate.")
+    return Schedule(plain.step, plain.smoothing, plain.averaging, 1.0 / float(beta0), mean)
 
 
 def shcgm(

@@ -35,6 +35,11 @@ class DenseIterate:
             self.x.mul_(1 - eta)
             atom.add_to(self.x, eta)
 
+    def approach(self, other: Tensor, share: float) -> None:
+        """θ ← θ + share (other - θ)."""
+        self.version += 1
+        self.x.lerp_(other, share)
+
     def dense(self) -> Tensor:
         """The array."""
         return self.x

@@ -25,7 +25,7 @@ from unknot.solvers import (
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
-from unknot.solvers.atoms import L1Ball, L2Ball, NuclearBall, Simplex
+from unknot.solvers.atoms import L1Ball, L2Ball, NuclearBall, PSDTrace, Simplex
 from unknot.solvers.terms import Box, Constraint, L1Norm, Linear, project_nuclear_ball
 
 A, CONSTRAINT, SOLUTION, BEST = known_problem()
@@ -82,6 +82,35 @@ def test_prices_are_the_multipliers() -> None:
         result = augmented_lagrangian_cgm(a, L2Ball(4.0), equation, max_iterations=5000)
         assert result.duals[0] * scale == pytest.approx([(a.sum() - 1) / 4], abs=0.03)
     assert homotopy_cgm(a, L2Ball(4.0), equation, max_iterations=5).duals == ()
+
+
+def test_the_mean_of_the_iterates_swings_less_than_the_last_of_them() -> None:
+    rng = np.random.default_rng(0)
+    cost = rng.standard_normal((8, 8))
+    constraints = [Linear(np.kron(np.eye(8), np.ones(8)), 1.0, 1.0), Box(lower=0.0)]
+    errors = {}
+    for mean in (3.0, None):
+        seen: list[np.ndarray] = []
+        result = augmented_lagrangian_cgm(
+            cost + cost.T,
+            PSDTrace(3.0),
+            constraints,
+            beta0=0.1,
+            max_iterations=600,
+            mean=mean,
+            callback=lambda state, seen=seen: seen.append(state.x),  # type: ignore[misc]
+        )
+        np.testing.assert_array_equal(seen[-1], result.x)
+        assert result.value == pytest.approx(((result.x - cost - cost.T) ** 2).sum() / 2)
+        errors[mean] = np.ptp(result.trace.value[300:]), result.feasibility
+        assert np.linalg.eigvalsh(result.x)[0] > -1e-9
+        assert np.trace(result.x) == pytest.approx(3.0)
+    assert errors[3.0][0] < errors[None][0] / 2
+    assert errors[3.0][1] < errors[None][1]
+    run = Homotopy(cost, PSDTrace(3.0), constraints, None, schedules.cgal())
+    run.run(30)
+    whole = augmented_lagrangian_cgm(cost, PSDTrace(3.0), constraints, max_iterations=60)
+    np.testing.assert_allclose(run.run(30).x, whole.x, atol=1e-9)  # the mean goes on as well
 
 
 def test_stops_at_the_certificate() -> None:
@@ -452,6 +481,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     ("no projection", lambda: s3ccm(A, 5), "project is a int: expected a function"),  # type: ignore[arg-type]
     ("tolerance", lambda: augmented_lagrangian_cgm(A, Simplex(), tol=-1.0), "tol is -1.0 and feasibility_tol 0.001"),
     ("state without an objective", lambda: Homotopy(5, Simplex(), (), X0, schedules.cgal()), "objective is a int"),
+    ("power of the mean", lambda: augmented_lagrangian_cgm(A, Simplex(), mean=-1.0), "mean is -1.0: expected a power"),
     ("schedule by name", lambda: Homotopy(A, Simplex(), (), X0, "cgal"), "schedule is a str: expected one of"),  # type: ignore[arg-type]
     ("gamma", lambda: s3ccm(lambda x, g: x, lambda x: x, None, X0, gamma=-1.0), "gamma is -1.0 at k = 1"),
     (
