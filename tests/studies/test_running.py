@@ -18,6 +18,7 @@ import yaml
 from unknot._provenance import commit
 from unknot.studies import Local, Ray, Shard, Study, results, run
 from unknot.studies.folders import JobFolder, read_plan, write_json
+from unknot.studies.results import TOOK
 from unknot.studies.running import Display, Summary, clear_errors, prepare
 from unknot.studies.worker import Outcome, Settings, environment
 
@@ -69,8 +70,9 @@ def whole(here: None, toys: Path, study: Make) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(whole: Path) -> Any:
-    """Its table, before other tests add to the study; without the time, which no two runs share."""
-    return results(whole).drop(columns="core_seconds")
+    """Its table, before other tests add to the study; without what it took: no two runs share their time, and somebody
+    may commit between them."""
+    return results(whole).drop(columns=list(TOOK))
 
 
 def test_what_a_run_leaves(whole: Path, undisturbed: Any, toys: Path) -> None:
