@@ -15,6 +15,9 @@ from unknot.solvers.terms import Term
 TREND = -0.05
 """A distance from the constraints that falls more slowly than k to this power does not fall."""
 
+NEAR = 1e-3
+"""Share of the largest distance of a run below which it is no news that the distance does not fall any further."""
+
 MARGIN = 1e-6
 """Share of h(θ) by which its lower bound must be above 0, and the relative distance that rounding may hide."""
 
@@ -45,11 +48,12 @@ def feasible_or_warn(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], 
             stacklevel=4,
         )
         return Status.INFEASIBLE
-    warnings.warn(
-        f"{said}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
-        UserWarning,
-        stacklevel=4,
-    )
+    if distances[-1] > NEAR * np.nanmax(distances):
+        warnings.warn(
+            f"{said}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
+            UserWarning,
+            stacklevel=4,
+        )
     return run.status
 
 
