@@ -222,7 +222,10 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (["fit", "--config", "beta_vae_dsprites", "--model", "MyVAE"], ["--import MODULE"]),
         (["fit"], ["Give --data NAME, --model NAME, or a --config"]),
         (["fit", "--model", "BetaVAE", "--data.dataset", "DSprites"], ["needs --data NAME", "FactorDataModule"]),
-        (["fit", "--model", "BetaVAE", "--data", "ImageDataModule"], ["ImageDataModule needs images."]),
+        (  # by their full names: where doctests are collected too, each class is there twice
+            ["fit", "--model", "unknot.zoo.BetaVAE", "--data", "unknot.datamodules.ImageDataModule"],
+            ["ImageDataModule needs images."],
+        ),
         (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),
         (["evaluate", "model", "--dataset", "dsprites", "--metrics", "gim"], ["'gim'", "mig"]),
