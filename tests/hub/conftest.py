@@ -25,7 +25,7 @@ SHAPE = (1, 32, 32)
 UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_tables(tmp_path_factory):
     """Tests count what they made themselves, not the tables of results that come with the package."""
     with pytest.MonkeyPatch.context() as patch:
