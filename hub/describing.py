@@ -68,7 +68,7 @@ def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content],
 def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> dict[str, Any]:
     """What the card tells machines."""
     method, dataset, family = type(model).__name__, model.trained_on, family_of(type(model))
-    tags = ["unknot", "disentanglement", f"method:{method.lower()}", f"family:{family}"]
+    tags = ["unknot", _task(type(model)), f"method:{method.lower()}", f"family:{family}"]
     if dataset:
         tags.append(f"zoo-dataset:{plain(dataset, 50).replace(' ', '-').lower()}")
     metadata: dict[str, Any] = {"library_name": "unknot", "tags": tags}

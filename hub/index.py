@@ -338,7 +338,7 @@ def _unfinished(run: Path) -> Checkpoint:
         text = read_limited(run / "config.yaml", 1 << 20).decode(errors="replace")
     except (OSError, ValueError) as error:
         return replace(row, problem=plain(error))
-    model = re.search(r"^model:\n  class_path: [\w.]*?(\w+)$", text, re.MULTILINE)
+    model = re.search(r"^model:\n(?:  .*\n)*?  class_path: [\w.]*?(\w+)$", text, re.MULTILINE)
     dataset = re.search(r"^ +dataset: (\w+)$|^      class_path: unknot\.datamodules\.(?:\w+\.)?(\w+)$", text, re.M)
     name = (dataset[1] or dataset[2]) if dataset else None
     return replace(row, model=model[1] if model else None, dataset=name, seed=_seed(row, run))

@@ -31,7 +31,7 @@ from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix
 from unknot.metrics.pictures import draw_matrices
 from unknot.studies.datasets import build
-from unknot.zoo import VAE, Model
+from unknot.zoo import Model
 
 METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
 LICENSE = "apache-2.0"
@@ -48,6 +48,7 @@ def ship(
     metrics: Sequence[str] = METRICS,
     num_train: int = 10_000,
     num_test: int = 5_000,
+    repeats: int = 1,
 ) -> Scores:
     """Write a trained model as a checkpoint to ship, scored and drawn, and give its scores.
 
@@ -58,6 +59,7 @@ def ship(
         metrics: that the card shall have; those that the training has brought along are not computed again.
         num_train: samples that the scores are fitted on.
         num_test: samples that they are tested on.
+        repeats: draws of these samples; with more than one the card tells their spread.
     """
     model = load(trained.model)
     notes = list(trained.notes)
@@ -69,11 +71,11 @@ def ship(
         if trained.curves:
             extras["training.csv"] = _history(trained.curves, folder / "training.csv")
         half = False
-        if isinstance(model, VAE):
+        if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
             half, note = _in_half(model, dataset, num_train, num_test)
             notes.append(note)
-            scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test)
+            scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test, repeats)
             _draw(model, dataset, folder / "pictures", num_train)
         else:
             scores = _validated(extras.get("training.csv"), model)
@@ -106,7 +108,7 @@ def ship(
     return scores
 
 
-def _in_half(model: VAE, dataset: GroundTruthDataset, num_train: int, num_test: int) -> tuple[bool, str]:
+def _in_half(model: Model, dataset: GroundTruthDataset, num_train: int, num_test: int) -> tuple[bool, str]:
     """Round the weights to half precision if the scores stay the same, and say so."""
     draws: dict[str, Any] = {"num_train": num_train, "num_test": num_test}
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -123,24 +125,31 @@ def _in_half(model: VAE, dataset: GroundTruthDataset, num_train: int, num_test: 
 
 
 def _scores(
-    model: VAE, dataset: GroundTruthDataset, there: Mapping[str, Any], metrics: Iterable[str], train: int, test: int
+    model: Model,
+    dataset: GroundTruthDataset,
+    there: Mapping[str, Any],
+    metrics: Iterable[str],
+    train: int,
+    test: int,
+    repeats: int,
 ) -> Scores:
     """Those that the training brought along, if they were drawn like that, and the others."""
     protocol = there.get("protocol", {})
-    same = all(protocol.get(key) == value for key, value in (("num_train", train), ("num_test", test), ("seed", 0)))
-    old = Scores(there.get("scores", {}), protocol=protocol) if same and protocol.get("repeats") == 1 else Scores()
+    asked: dict[str, Any] = {"num_train": train, "num_test": test, "seed": 0, "repeats": repeats}
+    same = repeats == 1 and all(protocol.get(key) == value for key, value in asked.items())  # jobs keep no spread
+    old = Scores(there.get("scores", {}), protocol=protocol) if same else Scores()
     wanted = [metric for metric in metrics if not any(_is_of(metric, name) for name in old)]
-    new = evaluate(model, dataset, wanted, train, test) if wanted else Scores(protocol=old.protocol)
+    new = evaluate(model, dataset, wanted, **asked) if wanted else Scores(protocol=old.protocol)
     both = {name: value for name, value in {**old, **new}.items() if not name.startswith("aggregation")}
     order = [name for metric in metrics for name in both if _is_of(metric, name)]
-    return Scores({name: both[name] for name in dict.fromkeys([*order, *both])}, protocol=new.protocol)
+    return Scores({name: both[name] for name in dict.fromkeys([*order, *both])}, std=new.std, protocol=new.protocol)
 
 
 def _is_of(metric: str, name: str) -> bool:
     return name == metric or name.startswith(f"{metric}_")
 
 
-def _draw(model: VAE, dataset: GroundTruthDataset, folder: Path, samples: int) -> None:
+def _draw(model: Model, dataset: GroundTruthDataset, folder: Path, samples: int) -> None:
     """Traversals, reconstructions, and which code tells of which factor."""
     with evaluation_mode(model):
         images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
@@ -228,6 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--train", action="store_true", help="train what is not there")
     parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
+    parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
     parser.add_argument("--output", type=Path, default=SHIPPED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in recipes]:
@@ -250,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             absent += 1
             continue
-        scores = ship(name, trained, arguments.output)
+        scores = ship(name, trained, arguments.output, repeats=arguments.repeats)
         size = sum(path.stat().st_size for path in (arguments.output / name).rglob("*") if path.is_file())
         first = next((f"{score} {value:.3f}, " for score, value in scores.items()), "")
         print(f"{name}: {first}{size / 1e6:.2f} MB", flush=True)

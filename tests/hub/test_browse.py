@@ -191,7 +191,8 @@ def test_a_run_that_trains_is_watched(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     run = folder / "now" / "version_0"
     run.mkdir(parents=True)
-    (run / "config.yaml").write_text("seed_everything: 3\nmodel:\n  class_path: unknot.zoo.AdaGVAE\n")
+    settings = "seed_everything: 3\nmodel:\n  init_args:\n    beta: 1\n  class_path: unknot.zoo.AdaGVAE\n"
+    (run / "config.yaml").write_text(settings)  # in the order that a file and its base leave
     (run / "metrics.csv").write_text("step,train/loss\n1,2.0\n")
     index = Index([folder])
     entry = next(entry for entry in index.entries.values() if "now" in entry.row.ref)
