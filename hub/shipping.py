@@ -30,6 +30,7 @@ from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
 from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix
 from unknot.metrics.pictures import draw_matrices
+from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 from unknot.studies.datasets import build
 from unknot.zoo import Model
 
@@ -78,7 +79,8 @@ def ship(
             scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test, repeats)
             _draw(model, dataset, folder / "pictures", num_train)
         else:
-            scores = _validated(extras.get("training.csv"), model)
+            of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
+            scores = scene_scores(model) if of_scenes else _validated(extras.get("training.csv"), model)
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
@@ -158,6 +160,19 @@ def _draw(model: Model, dataset: GroundTruthDataset, folder: Path, samples: int)
     draw_matrices(
         {"mutual information": information_matrix(*codes)}, folder / "factor_code.png", dataset.factor_space.names
     )
+
+
+def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
+    """Average precision of sets on new scenes, and how well what slots attend to, or their masks, are the objects."""
+    scenes = held_out_scenes(tuple(model.image_shape[1:]), n=num_test)
+    parts = []
+    if "sets" in model.capabilities:
+        parts.append(set_scores(model, scenes, draws))
+    if "slots" in model.capabilities or model.predict_sets(scenes.images[:1]).attention is not None:
+        parts.append(attention_score(model, scenes, draws))
+    values = {name: value for part in parts for name, value in part.items()}
+    spreads = {name: value for part in parts for name, value in part.std.items()}
+    return Scores(values, std=spreads, protocol={"dataset": "new drawn scenes"} | parts[0].protocol)
 
 
 def _validated(history: Path | None, model: Model) -> Scores:
