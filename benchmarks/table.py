@@ -104,12 +104,17 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> str:
-    """Where the rows come from, each place once."""
-    places: dict[str, list[str]] = {}
+    """Where the rows come from, each place once; the first has all that no other names."""
+    places: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         facts = ", ".join(f"{key} {value}" for key, value in row["machine"].items() if key != "load")
-        places.setdefault(facts, []).append(f"{row['name']} (load {row['machine']['load']})")
-    return "\n".join(f"On {facts}: {'; '.join(dict.fromkeys(names))}.\n" for facts, names in places.items())
+        places.setdefault(facts, []).append(row)
+    lines = []
+    for facts, found in sorted(places.items(), key=lambda place: -len(place[1])):
+        loads = [row["machine"]["load"] for row in found]
+        which = "; ".join(row["name"] for row in found) if lines else "all rows" if len(places) == 1 else "other rows"
+        lines.append(f"On {facts}, at a load of {min(loads)} to {max(loads)}: {which}.\n")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
