@@ -163,7 +163,7 @@ def label(metric: str) -> str:
 
 
 def _label(metric: str) -> str:
-    names = {name: name.upper() for name in ("mig", "dci", "sap", "irs", "elbo")}
+    names = {name: name.upper() for name in ("mig", "dci", "sap", "irs", "elbo", "ap", "ari")}
     names |= {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE"}
     for short, long in names.items():
         if metric == short or metric.startswith(f"{short}_"):

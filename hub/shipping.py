@@ -36,8 +36,9 @@ from unknot.zoo import Model
 
 METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
 LICENSE = "apache-2.0"
-COLOURS = 48
-"""Of a picture: they are of few colours anyway, and the package carries many of them."""
+COLOURS, OF_SCENES = 48, 256
+"""Of a picture: most are of few colours anyway, and the package carries many of them. Scenes are not: small objects
+would lose theirs to the shades of the ground."""
 CHECKED, TOLERANCE = ("mig", "modularity", "irs"), 5e-4
 """What must stay the same in half precision, and how well: to the digits that are printed."""
 
@@ -71,7 +72,7 @@ def ship(
         extras = {"training.yaml": _settings(trained.settings, folder / "training.yaml")}
         if trained.curves:
             extras["training.csv"] = _history(trained.curves, folder / "training.csv")
-        half = False
+        half, colours = False, COLOURS
         if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
             half, note = _in_half(model, dataset, num_train, num_test)
@@ -80,11 +81,12 @@ def ship(
             _draw(model, dataset, folder / "pictures", num_train)
         else:
             of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
+            colours = OF_SCENES if of_scenes else COLOURS
             scores = scene_scores(model) if of_scenes else _validated(extras.get("training.csv"), model)
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
-                small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+                small = image.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
             small.save(path, optimize=True)
             extras[f"pictures/{path.name}"] = path
         facts = Facts(
