@@ -1,5 +1,6 @@
 """Real processes: what a run leaves, what it does not do again, and what becomes of it when it is killed."""
 
+import functools
 import json
 import os
 import random
@@ -286,7 +287,9 @@ def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, st
 def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -> None:
     prepare(study(steps=100_000, seeds=1), toys / "long")
     command = [*STUDY, "run", "long", "--jobs", "1", "--shard", "1/1", "--import", "toys"]
-    runner = subprocess.Popen(command, cwd=toys, stderr=subprocess.PIPE, text=True)
+    # a process that a shell put into the background would not hear it
+    hears = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    runner = subprocess.Popen(command, cwd=toys, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
     steps = (toys / "long").glob
     wait_for(lambda: any(json.loads(p.read_text())["step"] for p in steps("jobs/*/*/progress.json")), runner)
     runner.send_signal(signal.SIGINT)
