@@ -86,6 +86,10 @@ def curves(
             axis.plot(at, values, marker=marker, markersize=3, linewidth=1.2, color=f"C{colour}")
         if log_x:
             axis.set_xscale("log")
+            at = sorted({float(place) for line, _ in lines.values() for place in line})
+            if len(at) <= 6:  # the logarithm's own ticks would overlap
+                axis.set_xticks(at, [f"{place:,g}" for place in at])
+                axis.minorticks_off()
         axis.set_xlabel(x, fontsize=8)
     if log_x is False and len(parts) > 8:
         bottom_only(axes)

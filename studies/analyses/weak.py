@@ -22,7 +22,15 @@ from unknot.studies.population import (
     by_figure,
     label,
 )
-from unknot.studies.statistics import block_weights, interval, rank_correlations, sign_count, superiority
+from unknot.studies.statistics import (
+    Interval,
+    block_weights,
+    bootstrap_spearman,
+    interval,
+    rank_correlations,
+    sign_count,
+    superiority,
+)
 
 CHAPTER = "Weakly-Supervised Disentanglement"
 LOSS = "weak_reconstruction"
@@ -419,8 +427,14 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
         for name, matrix in found.matrices().items()
     }
     by = found.long[found.long.row.isin(CLAIMED)].groupby("column").rho.mean()
+    claimed = [row for row in rows if row in CLAIMED]
     numbers = [
-        Number(f"mean ρ of the metrics after {n:,} steps", float(by.get(column, np.nan)), chance=0.0)
+        Number(
+            f"mean ρ of the metrics after {n:,} steps",
+            float(by.get(column, np.nan)),
+            *_of_mean(population, claimed, column, resamples, seed),
+            chance=0.0,
+        )
         for n, column in steps.items()
     ]
     if len(steps) > 1 and numbers[0].value == numbers[0].value:
@@ -437,6 +451,18 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
         signs,
         found.notes,
     )
+
+
+def _of_mean(population: Population, rows: list[str], column: str, resamples: int, seed: int) -> Interval:
+    """Of the mean of ρ over rows and data sets, with whole settings drawn anew."""
+    means = []
+    for _, models in population.parts():
+        whole = models.dropna(subset=[*rows, column])
+        if rows and len(whole) > 1:
+            scores, accuracy = (whole[names].to_numpy(dtype=float) for names in (rows, [column]))
+            weights = block_weights(whole.setting, resamples, seed)
+            means.append(bootstrap_spearman(scores, accuracy, weights).mean((1, 2)))
+    return interval(np.mean(means, axis=0)) if means else Interval(np.nan, np.nan)
 
 
 def _of_signs(found: Correlations, signs: list[Sign], what: str, direction: int) -> Result:

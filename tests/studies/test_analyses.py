@@ -337,10 +337,13 @@ def test_k_and_group_labels_find_planted_orders() -> None:
 
 
 def test_reasoning_benefit_fades_as_planted() -> None:
-    result = analyses.reasoning(synthetic_results(("a", "b"), seeds=6), resamples=10)
+    result = analyses.reasoning(synthetic_results(("a", "b"), seeds=6), resamples=100)
     early, middle, late = (number.value for number in result.numbers)
     assert early > middle > late
     assert abs(late) < 0.15
+    assert all(number.low < number.value < number.high for number in result.numbers)
+    first, *_, last = result.numbers
+    assert first.low > last.high  # planted far apart
 
 
 def test_covariate_shift_costs_accuracy(table: pd.DataFrame) -> None:
