@@ -20,7 +20,7 @@ import torch
 import yaml
 from PIL import Image
 
-from unknot._modes import evaluation_mode
+from unknot._modes import evaluation_mode, fixed_noise
 from unknot.datamodules import DATASETS, GroundTruthDataset
 from unknot.hub.describing import Facts, check_scores
 from unknot.hub.loading import load
@@ -72,7 +72,8 @@ def ship(
         extras = {"training.yaml": _settings(trained.settings, folder / "training.yaml")}
         if trained.curves:
             extras["training.csv"] = _history(trained.curves, folder / "training.csv")
-        half, colours = False, COLOURS
+        half = False
+        of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
         if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
             half, note = _in_half(model, dataset, num_train, num_test)
@@ -80,13 +81,11 @@ def ship(
             scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test, repeats)
             _draw(model, dataset, folder / "pictures", num_train)
         else:
-            of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
-            colours = OF_SCENES if of_scenes else COLOURS
             scores = scene_scores(model) if of_scenes else _validated(extras.get("training.csv"), model)
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
-                small = image.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+                small = image.convert("RGB").quantize(OF_SCENES if of_scenes else COLOURS, dither=Image.Dither.NONE)
             small.save(path, optimize=True)
             extras[f"pictures/{path.name}"] = path
         facts = Facts(
@@ -170,7 +169,9 @@ def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
     parts = []
     if "sets" in model.capabilities:
         parts.append(set_scores(model, scenes, draws))
-    if "slots" in model.capabilities or model.predict_sets(scenes.images[:1]).attention is not None:
+    with fixed_noise(model, 0):  # slots are drawn; an MLP has no attention
+        attends = "slots" in model.capabilities or model.predict_sets(scenes.images[:1]).attention is not None
+    if attends:
         parts.append(attention_score(model, scenes, draws))
     values = {name: value for part in parts for name, value in part.items()}
     spreads = {name: value for part in parts for name, value in part.std.items()}

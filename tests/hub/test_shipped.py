@@ -73,6 +73,13 @@ def test_its_card_tells_the_truth(name, shipped, cache):
     model = load(f"unknot/{name}")
     for attribute, plan in model.annealed.items():
         assert f"`{attribute}` went from {plan['start']} to {plan['end']}" in described.body
+    if "sets" in model.capabilities:
+        state = torch.get_rng_state()
+        measured = shipping.scene_scores(model, row.scores.protocol["num_test"], row.scores.protocol["draws"])
+        assert dict(measured) == pytest.approx(dict(row.scores), abs=6e-4)
+        assert measured.std == pytest.approx(row.scores.std, abs=6e-4)
+        assert torch.equal(torch.get_rng_state(), state)
+        return
     if not isinstance(model, VAE):
         assert row.scores
         return
