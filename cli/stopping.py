@@ -28,6 +28,7 @@ class StopCleanly(Callback):
     def __init__(self) -> None:
         self.signum: int | None = None
         self.training = False
+        self.listens = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -38,9 +39,11 @@ class StopCleanly(Callback):
         before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
         for signum in before:
             signal.signal(signum, self._receive)
+        self.listens = True
         try:
             yield
         finally:
+            self.listens = False
             for signum, handler in before.items():
                 signal.signal(signum, handler)
 
@@ -53,6 +56,8 @@ class StopCleanly(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From here on there is something to save; several processes would stop at different steps, so they do not."""
         self.training = trainer.world_size == 1
+        if self.training and self.listens:  # the Trainer's own handler would stop in a validation, and nothing is saved
+            signal.signal(signal.SIGTERM, self._receive)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The end comes anyway."""

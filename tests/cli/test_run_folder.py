@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.loggers import CSVLogger
+from torch.utils.data import DataLoader, TensorDataset
 
+from unknot import zoo
 from unknot.cli import main
 from unknot.cli.run_folder import WholeCheckpoints, claim, find_resumption, occupy
+from unknot.cli.stopping import StopCleanly, Stopped
 
 FIT = [sys.executable, "-m", "unknot.cli", "fit"]
 OPTIONS = [
@@ -157,6 +162,37 @@ def test_a_signal_saves_and_says_how_to_go_on(signum: signal.Signals) -> None:
     assert f"unknot fit --resume {RUN}" in err
     assert "Traceback" not in err
     assert find_resumption(RUN).step > 0
+
+
+class _Signalling(Callback):
+    """Sends a signal after the step in which a stop could have been noticed, as one that comes in a validation."""
+
+    def __init__(self, signum: signal.Signals) -> None:
+        self.signum = signum
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *arguments: object) -> None:
+        if trainer.global_step == 2:
+            os.kill(os.getpid(), self.signum)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_between_two_steps_saves_too(signum: signal.Signals, tmp_path: Path) -> None:
+    stop = StopCleanly()
+    callbacks: list[Callback] = [stop, _Signalling(signum)]
+    trainer = Trainer(
+        max_steps=5,
+        accelerator="cpu",
+        logger=CSVLogger(tmp_path),
+        callbacks=callbacks,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    before = signal.getsignal(signum)
+    with pytest.raises(Stopped), stop.listening():
+        trainer.fit(zoo.BetaVAE(image_shape=(1, 16, 16)), DataLoader(TensorDataset(torch.rand(20, 1, 16, 16)), 2))
+    assert signal.getsignal(signum) is before
+    assert torch.load(Path(str(trainer.log_dir)) / "checkpoints" / "last.ckpt")["global_step"] == 3
 
 
 def test_predict_refuses_several_processes(capsys: pytest.CaptureFixture[str]) -> None:
