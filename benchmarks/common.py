@@ -63,3 +63,13 @@ def run(entries: Callable[[], Iterable[Row]], main: Callable[[], None]) -> None:
         return
     for row in entries():
         print(json.dumps(asdict(row)), flush=True)
+
+
+def fill(page: str, source: str, text: str) -> str:
+    """A page with the text between the marks of what it is made from."""
+    begin, end = f"<!-- from {source} -->", f"<!-- end of {source} -->"
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"The page has no place for the table: {begin} ... {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}" if text else f"{before}{begin}\n{end}{after}"

@@ -27,7 +27,7 @@ from unknot.metrics.functional import boosting
 from unknot.metrics.functional.boosting import ROUNDS
 from unknot.metrics.functional.logistic import cross_validated
 
-DSPRITES = (3, 6, 40, 32, 32)
+SIX = (10, 10, 10, 8, 4, 15)  # values of the factors of Rooms3D and Shapes3D
 MODELS = ("adagvae-dsprites", "betavae-dsprites", "betatcvae-dsprites")
 PARTS = ("trees", "encoding", "all", "differences", "agreement")
 
@@ -80,11 +80,11 @@ def agreement(num_train: int, num_test: int) -> None:
 
 
 def mixed_codes(num_train: int, num_test: int) -> tuple[np.ndarray, ...]:
-    """Five codes that are dSprites' factors and five that mix them: to fit on and to test on."""
+    """Six codes that are factors and four that mix them: to fit on and to test on."""
     rng = np.random.default_rng(0)
-    factors = rng.integers(0, DSPRITES, size=(num_train + num_test, len(DSPRITES)))
-    clean = factors / np.array(DSPRITES)
-    codes = np.hstack([clean, clean @ rng.normal(size=(5, 5))]) + 0.05 * rng.normal(size=(len(factors), 10))
+    factors = rng.integers(0, SIX, size=(num_train + num_test, len(SIX)))
+    clean = factors / np.array(SIX)
+    codes = np.hstack([clean, clean @ rng.normal(size=(6, 4))]) + 0.05 * rng.normal(size=(len(factors), 10))
     return codes[:num_train], factors[:num_train], codes[num_train:], factors[num_train:]
 
 
@@ -161,7 +161,7 @@ def entries() -> Iterator[Row]:
     for num_train, rounds in ((1_000, 3), (2_000, 3), (10_000, 1)):
         split = mixed_codes(num_train, num_train // 2)
         yield compare(
-            f"DCI at {num_train:,} + {num_train // 2:,} samples of dSprites' factors",
+            f"DCI at {num_train:,} + {num_train // 2:,} samples of six factors",
             lambda split=split: functional.dci(*split, backend="unknot"),
             "scikit-learn's trees",
             lambda split=split: functional.dci(*split, backend="sklearn"),
@@ -170,7 +170,7 @@ def entries() -> Iterator[Row]:
     for num_train, rounds in ((1_000, 3), (10_000, 1)):
         codes, factors, _, _ = mixed_codes(num_train, 1)
         yield compare(
-            f"Logistic regressions of dSprites' factors, 10 strengths x 5 folds of {num_train:,} samples",
+            f"Logistic regressions of six factors, 10 strengths x 5 folds of {num_train:,} samples",
             lambda codes=codes, factors=factors: cross_validated(codes, factors),
             "scikit-learn's LogisticRegressionCV, which stops after 100 steps",
             lambda codes=codes, factors=factors: scikit_cross_validated(codes, factors),

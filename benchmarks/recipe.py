@@ -15,9 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from common import fill
+
 DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "recipe.json", DOCS / "recipe.md"
-BEGIN, END = "<!-- from docs/recipe.json -->", "<!-- end of the table -->"
+SOURCE = "docs/recipe.json"
 AT = (80, 155, 235, 315)
 """Core-seconds at which choices are compared: a run counts with its last scores within 10 % of them."""
 
@@ -88,21 +90,14 @@ def choice(spec: dict[str, Any]) -> str:
     return f"{rate}, {name} from {start:g} to {end:g} over the first {part:.0%}"
 
 
-def fill(page: str, text: str) -> str:
-    """A page with the table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"The page has no place for the table: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
-
-
 def main() -> None:
     """Collect where a folder is given, and fill the page."""
     if len(sys.argv) > 1:
         runs = collect(Path(sys.argv[1]))
         DATA.write_text("[\n" + ",\n".join(json.dumps(run) for run in runs) + "\n]\n")
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), table(json.loads(DATA.read_text()))), encoding="utf-8")
+    PAGE.write_text(
+        fill(PAGE.read_text(encoding="utf-8"), SOURCE, table(json.loads(DATA.read_text()))), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

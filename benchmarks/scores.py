@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from common import fill
 
 from unknot.hub import list_checkpoints
 from unknot.hub.cards import label
@@ -81,16 +82,6 @@ def _value(scores: Any, name: str) -> str:
         return "-"
     spread = f" ± {scores.std[name]:.3f}" if name in scores.std else ""
     return f"{scores[name]:.3f}{spread}"
-
-
-def fill(page: str, source: str, text: str) -> str:
-    """A page with the text between the marks of what it is made from."""
-    begin, end = f"<!-- from {source} -->", f"<!-- end of {source} -->"
-    before, first, rest = page.partition(begin)
-    _, last, after = rest.partition(end)
-    if not first or not last:
-        raise ValueError(f"The page has no place for the table: {begin} ... {end}")
-    return f"{before}{begin}\n{text}\n{end}{after}" if text else f"{before}{begin}\n{end}{after}"
 
 
 def pages() -> dict[Path, str]:

@@ -1,6 +1,6 @@
 """One table of ratios: every benchmark with a counterpart, each measured beside it in one run.
 
-    make bench              # all; writes benchmarks/table.json and docs/benchmarks.md
+    make bench              # all; writes benchmarks/table.json, docs/benchmarks.md and README's table
     python benchmarks/table.py dsprites slots        # some of them; the others' rows stay as they are
 
 Prints what got slower by more than a tenth since the table that was committed. One thread, unless a row says otherwise.
@@ -17,8 +17,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from common import fill
+
 HERE = Path(__file__).parent
-TABLE, PAGE = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md"
+TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
+SOURCE = "benchmarks/table.json"
 SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "reasoning", "solvers")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
 SLOWER = 0.9
@@ -41,6 +44,9 @@ def main() -> None:
         print(line)
     TABLE.write_text(json.dumps({"rows": list(rows.values())}, indent=2) + "\n")
     PAGE.write_text(page(list(rows.values())))
+    README.write_text(
+        fill(README.read_text(encoding="utf-8"), SOURCE, markdown(firsts(rows.values()))), encoding="utf-8"
+    )
 
 
 INTRODUCTION = """Written by `make bench`. Both sides of a row run in turn in one process; a ratio above one means that
@@ -90,7 +96,12 @@ def slower(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, and where its rows come from."""
-    return f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows)}\n{machines(rows)}"
+    return f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows)}\n\n{machines(rows)}"
+
+
+def firsts(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first row of each script, for a page that has room for few."""
+    return list({row["script"]: row for row in reversed(list(rows))}.values())[::-1]
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
@@ -100,7 +111,7 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
         f"| {row['name']} | {row['against']} | {row['processor']:.2f} | {row['clock']:.2f} | {row['threads']} |"
         for row in rows
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> str:

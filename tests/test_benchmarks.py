@@ -43,15 +43,21 @@ def test_rows_that_got_slower_by_more_than_a_tenth_are_named() -> None:
 @pytest.mark.usefixtures("benchmarks")
 def test_the_page_has_the_committed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import table
+    from common import fill
 
-    assert table.PAGE.read_text() == table.page(json.loads(table.TABLE.read_text())["rows"])
+    rows = json.loads(table.TABLE.read_text())["rows"]
+    readme = table.README.read_text()
+    assert table.PAGE.read_text() == table.page(rows)
+    assert fill(readme, table.SOURCE, table.markdown(table.firsts(rows))) == readme
     row = {"name": "a", "against": "b", "processor": 2.0, "clock": 1.5, "seconds": 1.0, "rounds": 3, "threads": 1}
-    for name in ("TABLE", "PAGE"):
+    (tmp_path / "README").write_text(fill(readme, table.SOURCE, ""))
+    for name in ("TABLE", "PAGE", "README"):
         monkeypatch.setattr(table, name, tmp_path / name)
     monkeypatch.setattr(table, "measure", lambda script: [row])
     monkeypatch.setattr(sys, "argv", ["table.py", "slots"])
     table.main()
-    assert "| a | b | 2.00 | 1.50 | 1 |" in (tmp_path / "PAGE").read_text()
+    for page in ("PAGE", "README"):
+        assert "| a | b | 2.00 | 1.50 | 1 |" in (tmp_path / page).read_text()
     assert json.loads((tmp_path / "TABLE").read_text())["rows"][0]["machine"]["torch"]
 
 
@@ -64,11 +70,12 @@ def test_a_script_prints_its_rows_as_json() -> None:
 
 @pytest.mark.usefixtures("benchmarks")
 def test_the_page_of_the_recipe_has_the_table_of_its_runs(tmp_path: Path) -> None:
-    from recipe import DATA, PAGE, collect, fill, table
+    from common import fill
+    from recipe import DATA, PAGE, SOURCE, collect, table
 
     runs = json.loads(DATA.read_text())
     page = PAGE.read_text(encoding="utf-8")
-    assert fill(page, table(runs)) == page
+    assert fill(page, SOURCE, table(runs)) == page
     spec = {"name": "a", "model": "BetaVAE", "args": {"beta": 4.0}, "lr": 1e-4}
     row = {"step": 10, "core": 80.04, "score": [0.12345, 0.2, 0.3, 0.4]}
     (tmp_path / "a-0.json").write_text(json.dumps({"spec": spec, "seed": 0, "log": [row]}))
