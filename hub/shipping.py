@@ -165,7 +165,8 @@ def _draw(model: Model, dataset: GroundTruthDataset, folder: Path, samples: int)
 
 def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
     """Average precision of sets on new scenes, and how well what slots attend to, or their masks, are the objects."""
-    scenes = held_out_scenes(tuple(model.image_shape[1:]), n=num_test)
+    most = min(10, model.num_slots - ("slots" in model.capabilities))  # masks need a slot for the background
+    scenes = held_out_scenes(tuple(model.image_shape[1:]), n=num_test, most=most)
     parts = []
     if "sets" in model.capabilities:
         parts.append(set_scores(model, scenes, draws))

@@ -29,6 +29,7 @@ def held_out_scenes(
     split: str = "val",
     redraw: bool = False,
     exactly: int | None = None,
+    most: int = 10,
 ) -> SetBatch:
     """Scenes to test on, none of which a training stream draws.
 
@@ -40,13 +41,14 @@ def held_out_scenes(
         split: of a folder.
         redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
         exactly: only scenes with this number of objects.
+        most: objects of a new scene.
 
     >>> scenes = held_out_scenes((32, 32), n=2, exactly=4)
     >>> scenes.images.shape, scenes.targets.shape
     (torch.Size([2, 3, 32, 32]), torch.Size([2, 4, 19]))
     """
     if data == "clevr_scenes":
-        fewest, most = (3, 10) if exactly is None else (exactly, exactly)
+        fewest, most = (min(3, most), most) if exactly is None else (exactly, exactly)
         drawer = ClevrScenes(image_size, most, fewest)
         generator = torch.Generator().manual_seed(derive_seed(seed, exactly or 0, 0x7E57))
         sizes = [min(4 * CHUNK, n - i) for i in range(0, n, 4 * CHUNK)]

@@ -50,6 +50,7 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
     "slot_set_clevr": ["--data.dataset", "unknot.datamodules.ClevrScenes", *SMALL],
     "slot_set_scenes": FEW,
     "slot_mlp_scenes": FEW,
+    "dspn_scenes": FEW,
 }
 
 
@@ -59,7 +60,7 @@ def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     run = tmp_path / "runs" / name / "version_0"
     for file in ("config.yaml", "checkpoints/last.ckpt", "model/config.json", "model/model.safetensors"):
         assert (run / file).is_file(), file
-    pictures = {"slot_mlp_scenes": 1, "wren_factors": 1}.get(name, 2)  # no attention, nothing to traverse
+    pictures = {"slot_mlp_scenes": 1, "dspn_scenes": 1, "wren_factors": 1}.get(name, 2)  # no attention, nothing to traverse
     assert len(list((run / "pictures").glob("*.png"))) == pictures
     assert list(run.glob("events.out.tfevents.*"))
 
