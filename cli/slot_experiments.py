@@ -147,9 +147,8 @@ def slug(ref: str) -> str:
 
 def _batch(model: Any, arguments: argparse.Namespace, exactly: int | None = None) -> SetBatch:
     size = (model.image_shape[1], model.image_shape[2])
-    return held_out_scenes(
-        size, arguments.data, arguments.images, arguments.seed, arguments.split, arguments.redraw, exactly
-    )
+    which = arguments.data, arguments.images, arguments.seed, arguments.split, arguments.redraw
+    return held_out_scenes(size, *which, exactly, arguments.most if exactly is None else exactly)
 
 
 def _title(arguments: argparse.Namespace, what: str) -> None:

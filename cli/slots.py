@@ -41,6 +41,10 @@ def add_to(commands: Commands) -> None:
         experiment.add_argument("--draws", type=int, default=1, metavar="N", help="of initial slots (default: 1)")
         experiment.add_argument("--seed", type=int, default=0, help="of scenes and slots (default: 0)")
         experiment.add_argument("--output", metavar="FOLDER", help="write pictures and a JSON file there")
+        if name != "objects":
+            experiment.add_argument(
+                "--most", type=int, default=10, metavar="N", help="objects of a scene (default: 10)"
+            )
         if span:
             experiment.add_argument("--first", type=int, metavar="N", help=f"from here (default: {span})")
             experiment.add_argument("--last", type=int, metavar="N", help="to here")

@@ -41,7 +41,7 @@ def held_out_scenes(
         split: of a folder.
         redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
         exactly: only scenes with this number of objects.
-        most: objects of a new scene.
+        most: objects of a scene, else.
 
     >>> scenes = held_out_scenes((32, 32), n=2, exactly=4)
     >>> scenes.images.shape, scenes.targets.shape
@@ -56,9 +56,10 @@ def held_out_scenes(
         return SetBatch(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     dataset = CLEVR(data, split, image_size=image_size, skip_missing=True)
     count = dataset.scenes.real.sum(1)
-    numbers = torch.nonzero((count == exactly) if exactly else (count > 0))[:n, 0].tolist()
+    numbers = torch.nonzero((count == exactly) if exactly else (count > 0) & (count <= most))[:n, 0].tolist()
     if not numbers:
-        raise ValueError(f"{data}: no scene with exactly {exactly} objects in its {split} split; use clevr_scenes.")
+        wanted = f"exactly {exactly}" if exactly else f"1 to {most}"
+        raise ValueError(f"{data}: no scene with {wanted} objects in its {split} split; use clevr_scenes.")
     if redraw:
         scenes = dataset.scenes[numbers]
         drawn, masks = draw_scenes(scenes, image_size)

@@ -77,7 +77,9 @@ def test_attention(kind: type, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("out/attention-model.png").is_file()
     again = capsys.readouterr().out
     assert main(["slots", "attention", "model", "--images", "4", "--draws", "2"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == again.splitlines()[:2]  # repeats
+    assert capsys.readouterr().out.splitlines()[:3] == again.splitlines()[:3]  # repeats
+    assert main(["slots", "attention", "model", "--images", "4", "--draws", "2", "--most", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] != again.splitlines()[2]
 
 
 def test_scenes_repeat_and_have_as_many_objects_as_asked() -> None:
@@ -87,6 +89,8 @@ def test_scenes_repeat_and_have_as_many_objects_as_asked() -> None:
     exact = held_out_scenes((32, 32), "clevr_scenes", 5, exactly=4)
     assert exact.targets.shape == (5, 4, 19)
     assert (exact.targets[..., 18] == 1).all()
+    few = held_out_scenes((32, 32), "clevr_scenes", 20, most=4)
+    assert set(few.targets[..., 18].sum(1).tolist()) == {3, 4}
 
 
 @pytest.mark.skipif(not SAMPLE.is_dir(), reason="needs the sample of CLEVR beside the checkout")
@@ -96,6 +100,9 @@ def test_a_folder_of_clevr_and_its_layouts(saved: Path, capsys: pytest.CaptureFi
     assert read.masks is None
     assert drawn.masks is not None
     assert torch.equal(read.targets, drawn.targets)
+    assert held_out_scenes((32, 32), str(SAMPLE), 9, split="train", most=4).targets[..., 18].sum(1).max() <= 4
+    with pytest.raises(ValueError, match="no scene with 1 to 2 objects in its train split"):
+        held_out_scenes((32, 32), str(SAMPLE), 9, split="train", most=2)
     assert (read.images - drawn.images).abs().mean() < 0.1  # the same scenes
     assert main(["slots", "attention", "slot", "--data", str(SAMPLE), "--split", "train"]) == 1
     assert "no masks; add --redraw" in capsys.readouterr().err
