@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,14 @@ def ship(
         extras = {"training.yaml": _settings(trained.settings, folder / "training.yaml")}
         if trained.curves:
             extras["training.csv"] = _history(trained.curves, folder / "training.csv")
-        half = False
         of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
         if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
-            half, note = _in_half(model, dataset, num_train, num_test)
-            notes.append(note)
+            half = _in_half(model, lambda: evaluate(model, dataset, CHECKED, num_train, num_test), notes)
             scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test, repeats)
             _draw(model, dataset, folder / "pictures", num_train)
         else:
+            half = of_scenes and _in_half(model, lambda: scene_scores(model), notes)
             scores = scene_scores(model) if of_scenes else _validated(extras.get("training.csv"), model)
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
@@ -111,20 +110,21 @@ def ship(
     return scores
 
 
-def _in_half(model: Model, dataset: GroundTruthDataset, num_train: int, num_test: int) -> tuple[bool, str]:
-    """Round the weights to half precision if the scores stay the same, and say so."""
-    draws: dict[str, Any] = {"num_train": num_train, "num_test": num_test}
+def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> bool:
+    """Round the weights to half precision if the scores stay the same, and note it."""
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    full = evaluate(model, dataset, CHECKED, **draws)
+    full = measure()
     with torch.no_grad():
         for tensor in model.state_dict().values():
             tensor.copy_(tensor.half())
-    rounded = evaluate(model, dataset, CHECKED, **draws)
+    rounded = measure()
     worst = max(abs(full[name] - rounded[name]) for name in full)
     if worst <= TOLERANCE:
-        return True, f"Weights are in half precision; {', '.join(CHECKED)} moved by {worst:.1g} at most."
+        notes.append(f"Weights are in half precision; {', '.join(full)} moved by {worst:.1g} at most.")
+        return True
     model.load_state_dict(before)
-    return False, f"Weights are in single precision: in half, scores would move by up to {worst:.2g}."
+    notes.append(f"Weights are in single precision: in half, scores would move by up to {worst:.2g}.")
+    return False
 
 
 def _scores(
