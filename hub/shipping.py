@@ -36,9 +36,8 @@ from unknot.zoo import Model
 
 METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
 LICENSE = "apache-2.0"
-COLOURS, OF_SCENES = 48, 256
-"""Of a picture: most are of few colours anyway, and the package carries many of them. Scenes are not: small objects
-would lose theirs to the shades of the ground."""
+COLOURS = 48
+"""Of a picture: most are of few colours anyway, and the package carries many of them."""
 CHECKED, TOLERANCE = ("mig", "modularity", "irs"), 5e-4
 """What must stay the same in half precision, and how well: to the digits that are printed."""
 
@@ -84,7 +83,9 @@ def ship(
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
-                small = image.convert("RGB").quantize(OF_SCENES if of_scenes else COLOURS, dither=Image.Dither.NONE)
+                small = image.convert("RGB")
+            if not of_scenes:  # there small objects would lose their colours to the shades of the ground
+                small = small.quantize(COLOURS, dither=Image.Dither.NONE)
             small.save(path, optimize=True)
             extras[f"pictures/{path.name}"] = path
         facts = Facts(
