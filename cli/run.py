@@ -20,6 +20,7 @@ FIT_EXAMPLES = (
     "unknot fit -c beta_vae_dsprites --optimizer AdamW --optimizer.lr 1e-3 --lr_scheduler ExponentialLR \\",
     "           --lr_scheduler.gamma 0.9999",
     "unknot fit --import mymodels --model MyVAE --data ImageDataModule --data.images photos",
+    "unknot fit --config ada_gvae_dsprites --pretrained unknot/adagvae-dsprites --model.lr 1e-5",
     "unknot fit --resume runs/beta_vae_dsprites/version_0",
     "",
     f"shipped configurations: {', '.join(configs.names())}",
@@ -57,6 +58,11 @@ def add_to(commands: Commands) -> None:
                 "--checkpoint_every", metavar="STEPS", help="between saves of last.ckpt (default: 1000)"
             )
         parser.add_argument(own.FLAG, metavar="MODULE", help=own.HELP)
+        parser.add_argument(
+            "--pretrained",
+            metavar="REF",
+            help="start from the weights of a checkpoint (shipped, USER/REPO, folder)",
+        )
         parser.add_argument("--ckpt_path", metavar="FILE", help="start from this Lightning checkpoint")
         parser.add_argument("--print_config", action="store_true", help="show the whole configuration and stop")
         parser.add_argument("--help-all", action="store_true", help="show every argument of the Trainer too")

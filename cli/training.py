@@ -48,6 +48,7 @@ from unknot.cli.run_folder import (
 from unknot.cli.spelling import explained, misspelt
 from unknot.cli.stopping import StopCleanly, Stopped
 from unknot.memory import keep_freed_memory
+from unknot.studies.recording import Stopwatch
 from unknot.threads import sensible_threads
 from unknot.zoo import Model
 from unknot.zoo.pictures import Pictures
@@ -103,6 +104,7 @@ class UnknotCLI(LightningCLI):
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.stopwatch = Stopwatch()
         quiet: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
         super().__init__(
             Model,
@@ -119,6 +121,7 @@ class UnknotCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Options of our callbacks."""
         parser.add_lightning_class_args(Pictures, "pictures")
+        parser.add_argument("--pretrained", type=str | None, default=None, help="Checkpoint to take the weights of.")
         parser.add_argument("--checkpoint_every", type=int, default=1000, help="Steps between saves of last.ckpt.")
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
@@ -137,7 +140,7 @@ class UnknotCLI(LightningCLI):
         self.config[self.subcommand].weights_only = True
 
     def instantiate_classes(self) -> None:
-        """Let the data say what shape images have, unless the command line does."""
+        """Let the data say what shape images have, unless the command line does; load what training starts from."""
         section = self.config[self.subcommand]
         arguments = section.model.get("init_args", {})
         if "image_shape" in arguments and not any(TYPED_SHAPE.match(word) for word in self.run.words):
@@ -147,6 +150,8 @@ class UnknotCLI(LightningCLI):
                 arguments.image_shape = tuple(shape)
                 vars(self).pop("config_dump", None)  # made for the data, and kept by Lightning for the model
         super().instantiate_classes()
+        if section.get("pretrained"):
+            self.model.start_from(section.pretrained)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add loggers that share a folder, and the checkpoints of the best and the last state."""
@@ -164,6 +169,7 @@ class UnknotCLI(LightningCLI):
         every = self._get(self.config, "checkpoint_every")
         self.trainer_defaults["callbacks"] = [
             self.run.stop,
+            self.stopwatch,
             ModelCheckpoint(filename="best", monitor="val/loss", enable_version_counter=False),
             ModelCheckpoint(
                 every_n_train_steps=every,
@@ -174,7 +180,7 @@ class UnknotCLI(LightningCLI):
             ),
         ]
         if trainer.get("enable_checkpointing") is False:
-            del self.trainer_defaults["callbacks"][1:]
+            del self.trainer_defaults["callbacks"][2:]
         if self.run.resumption:
             self.trainer_defaults["callbacks"].append(CountOn(self.run.resumption.step))
         return super().instantiate_trainer(**kwargs)
@@ -198,6 +204,7 @@ class UnknotCLI(LightningCLI):
         folder = Path(self.trainer.log_dir)
         self.trainer.save_checkpoint(folder / "checkpoints" / LAST, weights_only=False)
         if self.trainer.is_global_zero:
+            self.stopwatch.record(folder / "record.json", self.trainer.global_step)
             self.model.save_pretrained(folder / "model")
             print(f"Model, checkpoints, logs and pictures are in {folder}.")
             commands = {"codes": "evaluate", "sets": "slots ap", "slots": "slots attention"}

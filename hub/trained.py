@@ -67,6 +67,8 @@ class Recipe:
 
     def read(self, folders: Sequence[Path]) -> Trained:
         """The training in a folder: of a run (or of its parts in order), of a job, or of a study that has the job."""
+        from unknot.studies.folders import read_json
+
         last = folders[-1]
         if (last / "plan.json").is_file():
             return self._of_study(last)
@@ -74,6 +76,7 @@ class Recipe:
             raise NotTrained(f"{last} is no folder of a study; train it with: unknot study run {self.study}")
         if not (last / "model" / "config.json").is_file():
             raise NotTrained(f"{last} has no trained model")
+        record = read_json(last / "record.json") or {}
         curves = [folder / name for folder in folders for name in ("metrics.csv", "training.csv")]
         trained = Trained(
             last / "model",
@@ -81,6 +84,8 @@ class Recipe:
             f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml",
             _read_yaml(last / "config.yaml")["seed_everything"],
             tuple(path for path in curves if path.is_file()),
+            core_seconds=record.get("core_seconds"),
+            commit=record.get("commit"),
         )
         return replace(trained, notes=_schedules(_read_yaml(last / "config.yaml")))
 

@@ -18,15 +18,13 @@ ROWS = 100
 """Of a curve, about."""
 
 
-class Recorder(Callback):
-    """Notes the losses every so many steps and the processor time; both go on where a job is resumed.
+class Stopwatch(Callback):
+    """Takes the processor time of a training, and goes on where that is resumed.
 
     What was computed after the last checkpoint of a process that was killed is computed again, and counted once.
     """
 
-    def __init__(self, files: JobFolder) -> None:
-        self.files = files
-        self.rows: list[dict[str, float]] = []
+    def __init__(self) -> None:
         self.before: float | None = None
         self.start = time.process_time()
 
@@ -37,17 +35,47 @@ class Recorder(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"rows": self.rows, "core_seconds": self.core_seconds}
+        return {"core_seconds": self.core_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
-        self.rows, self.before = list(state_dict["rows"]), state_dict["core_seconds"]
+        self.before = state_dict["core_seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From here on the time counts."""
         self.start = time.process_time()
         if trainer.global_step == 0:
             self.before = 0.0
+
+    def record(self, path: Path, steps: int) -> None:
+        """Write what the training took, and the code that did it."""
+        seconds = self.core_seconds
+        record = {
+            "core_seconds": None if seconds is None else round(seconds, 1),
+            "steps": steps,
+            "commit": commit(),
+            "unknot": __version__,
+            "torch": str(torch.__version__),
+        }
+        write_json(path, record)
+
+
+class Recorder(Stopwatch):
+    """Notes the losses every so many steps, too."""
+
+    def __init__(self, files: JobFolder) -> None:
+        super().__init__()
+        self.files = files
+        self.rows: list[dict[str, float]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"rows": self.rows, **super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().load_state_dict(state_dict)
+        self.rows = list(state_dict["rows"])
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *rest: Any) -> None:
         """Note the losses of the batch."""
@@ -65,15 +93,7 @@ class Recorder(Callback):
     def write(self, steps: int) -> None:
         """Write both files."""
         write_curve(self.files.curve, self.rows)
-        seconds = self.core_seconds
-        record = {
-            "core_seconds": None if seconds is None else round(seconds, 1),
-            "steps": steps,
-            "commit": commit(),
-            "unknot": __version__,
-            "torch": str(torch.__version__),
-        }
-        write_json(self.files.record, record)
+        self.record(self.files.record, steps)
 
     def _note(self, trainer: Trainer, stage: str) -> None:
         values = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(stage)}

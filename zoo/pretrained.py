@@ -158,6 +158,33 @@ class Pretrained(ShowsArguments):
             )
         return build(cls, source, config)
 
+    def start_from(self, ref: str | Path, **where: Any) -> Self:
+        """Take the weights of a checkpoint of the same class and sizes to train on with; all arguments stay.
+
+        What :meth:`from_pretrained` builds has the arguments that it was stored with; here they are this model's.
+
+        Args:
+            ref: as for :meth:`from_pretrained`.
+            where: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``.
+
+        >>> import tempfile
+        >>> from unknot.zoo import BetaVAE
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = BetaVAE(beta=2.0).save_pretrained(folder)
+        ...     BetaVAE(beta=4.0).start_from(folder).beta
+        4.0
+        """
+        assert isinstance(self, pl.LightningModule)
+        source = _hub("loading").find(ref, **where)
+        name, own = read_config(source)["model"], type(self).__name__
+        if name != own:
+            raise ValueError(f"{source.label(CONFIG)}: {with_article(own)} cannot start from {with_article(name)}.")
+        weights = _read_weights(source, self, "It was stored with other sizes or networks: give the model the same.")
+        self.begun_anew = _absent(self, weights)
+        self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
+        self.hub_repo, self.hub_revision = source.repo, source.commit
+        return self
+
     def push_to_hub(
         self, repo: str, scores: Mapping[str, float] | None = None, private: bool | None = None, **options: Any
     ) -> str:
@@ -238,7 +265,7 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
         raise ValueError(f"{label}: these arguments do not build {with_article(cls.__name__)}: {reason}") from None
     weights = _read_weights(source, model)
-    absent = tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in weights))
+    absent = _absent(model, weights)
     if absent or any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
         # A network of one's own computes something that is not saved; the sizes are known to be right by now.
         with kept_generators():
@@ -270,16 +297,24 @@ def _belongs(name: str, parts: Iterable[str]) -> bool:
     return any(name.startswith(f"{part}.") for part in parts)
 
 
-def _read_weights(source: "Source", model: Any) -> dict[str, torch.Tensor]:
+def _absent(model: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """The modules that serve training alone and have no tensor among these."""
+    names = list(names)
+    return tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in names))
+
+
+def _read_weights(
+    source: "Source", model: Any, otherwise: str = f"{CONFIG} and {WEIGHTS} must come from the same model."
+) -> dict[str, torch.Tensor]:
     """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision; what
-    serves training alone may be absent as a whole."""
+    serves training alone may be absent as a whole. The message where they are not ends with ``otherwise``."""
     expected = model.state_dict()
     path, label = source.path(WEIGHTS), source.label(WEIGHTS)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            absent = [part for part in model.training_only if not any(_belongs(name, [part]) for name in found)]
+            absent = _absent(model, found)
             expected = {name: tensor for name, tensor in expected.items() if not _belongs(name, absent)}
             problems = [f"no {name}" for name in sorted(expected.keys() - found)]
             problems += [f"unexpected {name}" for name in sorted(found.keys() - expected)]
@@ -296,10 +331,7 @@ def _read_weights(source: "Source", model: Any) -> dict[str, torch.Tensor]:
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
                 told = "; ".join(_plain(problem) for problem in problems[:3])
-                raise ValueError(
-                    f"{label}: not the weights of this {type(model).__name__} ({told}{more}). "
-                    f"{CONFIG} and {WEIGHTS} must come from the same model."
-                )
+                raise ValueError(f"{label}: not the weights of this {type(model).__name__} ({told}{more}). {otherwise}")
             weights = {name: _like(file.get_tensor(name), tensor) for name, tensor in expected.items()}
     except FileNotFoundError:
         raise FileNotFoundError(f"{label}: no such file; the folder holds a config but no weights.") from None
