@@ -140,7 +140,7 @@ class UnknotCLI(LightningCLI):
         self.config[self.subcommand].weights_only = True
 
     def instantiate_classes(self) -> None:
-        """Let the data say what shape images have, unless the command line does; load what training starts from."""
+        """Let the data say what shape images have, unless the command line does."""
         section = self.config[self.subcommand]
         arguments = section.model.get("init_args", {})
         if "image_shape" in arguments and not any(TYPED_SHAPE.match(word) for word in self.run.words):
@@ -150,11 +150,11 @@ class UnknotCLI(LightningCLI):
                 arguments.image_shape = tuple(shape)
                 vars(self).pop("config_dump", None)  # made for the data, and kept by Lightning for the model
         super().instantiate_classes()
-        if section.get("pretrained"):
-            self.model.start_from(section.pretrained)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add loggers that share a folder, and the checkpoints of the best and the last state."""
+        if start := self._get(self.config, "pretrained"):  # before there is a folder that an error would leave behind
+            self.model.start_from(start)
         trainer = self._get(self.config_init, "trainer")
         if trainer.get("logger") in (None, True) and not trainer.get("fast_dev_run"):
             root = Path(trainer.get("default_root_dir") or "runs")

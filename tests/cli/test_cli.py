@@ -49,6 +49,7 @@ FEW = [*SMALL, "--data.dataset.num_scenes", "128"]
 INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn ones
     "slot_set_clevr": ["--data.dataset", "unknot.datamodules.ClevrScenes", *SMALL],
     "slot_set_scenes": FEW,
+    "slot_set_scenes_tuned": FEW,
     "slot_mlp_scenes": FEW,
     "dspn_scenes": FEW,
     "slot_autoencoder_scenes": FEW,
@@ -83,6 +84,31 @@ def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
     assert main(["predict", *checkpoint]) == 0
     codes = np.load(next((tmp_path / "runs").rglob("codes.npy")))
     assert codes.shape == (2, 10)
+
+
+def test_fit_starts_from_the_weights_of_a_checkpoint_with_arguments_of_its_own(tmp_path: Path) -> None:
+    start = BetaVAE(beta=2.0)
+    start.save_pretrained(tmp_path / "start")
+    words = ["fit", "-c", "beta_vae_dsprites", "--model.beta", "8", "--model.lr", "1e-9", "--trainer.max_steps", "2"]
+    assert main([*words, "--pretrained", "start", *QUICK]) == 0
+    run = tmp_path / "runs/beta_vae_dsprites/version_0"
+    trained = BetaVAE.from_pretrained(run / "model")
+    assert trained.beta == 8
+    for one, other in zip(start.parameters(), trained.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
+    record = json.loads((run / "record.json").read_text())
+    assert record["steps"] == 2
+    assert record["core_seconds"] > 0
+
+
+def test_the_time_that_a_resumed_fit_took_is_that_of_both_parts(tmp_path: Path) -> None:
+    run = tmp_path / "runs/beta_vae_dsprites/version_0"
+    assert main(["fit", "-c", "beta_vae_dsprites", "--trainer.max_steps", "5", *QUICK]) == 0
+    before = json.loads((run / "record.json").read_text())
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps", "6"]) == 0
+    after = json.loads((run / "record.json").read_text())
+    assert (before["steps"], after["steps"]) == (5, 6)
+    assert after["core_seconds"] > before["core_seconds"] - 0.1  # rounded, and taken once it was saved
 
 
 def test_fit_says_with_how_many_threads_and_gives_them_back(
@@ -228,6 +254,12 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (  # by their full names: where doctests are collected too, each class is there twice
             ["fit", "--model", "unknot.zoo.BetaVAE", "--data", "unknot.datamodules.ImageDataModule"],
             ["ImageDataModule needs images."],
+        ),
+        (["fit", "--config", "beta_vae_dsprites", "--pretrained", "nowhere"], ["nowhere: no such folder"]),
+        (["fit", "--config", "ada_gvae_dsprites", "--pretrained", "model"], ["an AdaGVAE cannot start from a BetaVAE"]),
+        (
+            ["fit", "--config", "beta_vae_dsprites", "--pretrained", "model", "--model.latent_dim", "3"],
+            ["not the weights of this BetaVAE", "give the model the same"],
         ),
         (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),

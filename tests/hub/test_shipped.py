@@ -130,6 +130,8 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     assert {"pictures/traversals.png", "pictures/factor_code.png", "training.csv"} <= described.files.keys()
     assert json.loads((folder / "config.json").read_text())["dataset"] == "dsprites"
     assert "3 steps of 64." in described.body
+    assert trained.core_seconds == json.loads((trained.settings.parent / "record.json").read_text())["core_seconds"]
+    assert "hours of a core" in described.body
     assert "Weights are in half precision" in described.body
     monkeypatch.setattr(shipping, "TOLERANCE", -1.0)  # whatever moves, moves too much
     shipping.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)

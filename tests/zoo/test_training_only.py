@@ -62,6 +62,18 @@ def test_training_on_says_so_once_and_works(slim, tmp_path):
     assert FactorVAE.from_pretrained(again).begun_anew == ()
 
 
+def test_a_model_that_starts_from_it_keeps_its_own(slim, tmp_path):
+    started = FactorVAE(gamma=7.0, image_shape=SHAPE)
+    discriminator = started.discriminator[0].weight.clone()
+    assert started.start_from(slim) is started
+    assert started.begun_anew == ("discriminator",)
+    assert torch.equal(started.discriminator[0].weight, discriminator)
+    x = torch.rand(3, *SHAPE)
+    assert torch.equal(started.reconstruct(x), FactorVAE.from_pretrained(slim).reconstruct(x))
+    with pytest.warns(UserWarning, match="its discriminator is not the one"):
+        fitted(started, tmp_path)
+
+
 def test_what_was_never_trained_is_not_stored(slim, tmp_path):
     copy = FactorVAE.from_pretrained(slim).save_pretrained(tmp_path / "copy")
     assert (copy / "model.safetensors").read_bytes() == (slim / "model.safetensors").read_bytes()
