@@ -61,7 +61,7 @@ def add_to(commands: Commands) -> None:
         "unknot study table here/dsprites32 there/dsprites32 table.csv --out all.csv",
     )
     table.add_argument(
-        "sources", nargs="+", metavar="DIR", help="of a study; or several, also tables, to be merged into one"
+        "sources", nargs="+", metavar="DIR", help="of a study; or several, also (shipped) tables, to be merged into one"
     )
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
     table.add_argument("--ship", action="store_true", help="write what is done as a table of the package itself")
@@ -71,8 +71,14 @@ def add_to(commands: Commands) -> None:
         "every analysis of the thesis that the results allow, as one page",
         "unknot study report runs/dsprites32",
         "unknot study report results.csv --out report",
+        "unknot study report dsprites32 rooms32 --out both        # of one table, as if it were one study",
     )
-    report.add_argument("results", help="the folder of a study, a table (.csv, .parquet, .json), or a shipped table")
+    report.add_argument(
+        "results",
+        nargs="+",
+        metavar="RESULTS",
+        help="the folder of a study, a table (.csv, .parquet, .json), or a shipped table; several are merged",
+    )
     report.add_argument("--out", metavar="FOLDER", help="for page, figures and tables (default: RESULTS/report)")
     report.add_argument("--only", nargs="+", metavar="NAME", help="some of the analyses")
     report.add_argument(
@@ -252,16 +258,17 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _table(arguments: argparse.Namespace) -> int:
     from unknot.studies.results import write_table
-    from unknot.studies.shipped import about, ship_table
+    from unknot.studies.shipped import about, find, ship_table
 
+    sources = [find(word) for word in arguments.sources]
     if arguments.ship:
         if arguments.out:
             raise ValueError("--ship writes into the package: leave out --out.")
-        path = ship_table(arguments.sources)
+        path = ship_table(sources)
         told = about(path.stem)
         print(f"{path}: {told['models']} of {told['planned']} models, {told['failed']} failed")
         return 0
-    for path in write_table(arguments.sources, arguments.out):
+    for path in write_table(sources, arguments.out):
         print(path)
     return 0
 
@@ -273,17 +280,19 @@ def _report(arguments: argparse.Namespace) -> int:
     from unknot.studies.population import read_table
     from unknot.studies.report import make_report
     from unknot.studies.results import results
-    from unknot.studies.shipped import load_results
+    from unknot.studies.shipped import FOLDER, find
 
-    source = Path(arguments.results)
-    if source.is_dir():
+    sources = [find(word) for word in arguments.results]
+    source = sources[0]
+    if len(sources) > 1:
+        if not arguments.out:
+            raise ValueError("Where shall the report of several go? Name a folder (--out).")
+        table, folder = results(*sources), Path(arguments.out)
+    elif source.is_dir():
         table, folder = results(source), source / "report"
-    elif source.is_file():
-        table, folder = read_table(source), source.with_name(f"{source.stem}-report")
-    elif source.suffix or len(source.parts) > 1:
-        raise FileNotFoundError(f"{source}: neither the folder of a study nor a table of results.")
     else:
-        table, folder = load_results(arguments.results), Path(f"{source.name}-report")
+        folder = Path() if source.parent == FOLDER else source.parent
+        table, folder = read_table(source), folder / f"{source.stem}-report"
     names = arguments.only or list(ANALYSES)
     with tqdm(total=len(names), desc="analyses", disable=None, leave=False) as bar:
 
@@ -292,7 +301,9 @@ def _report(arguments: argparse.Namespace) -> int:
             bar.update()
 
         report = make_report(table, names, arguments.resamples, arguments.seed, progress)
-    page = report.write(arguments.out or folder, f"What {source.stem} shows")
+    titles = [source.stem for source in sources]
+    several = f"{', '.join(titles[:-1])} and {titles[-1]} show" if len(titles) > 1 else f"{titles[0]} shows"
+    page = report.write(arguments.out or folder, f"What {several}")
     for result in report.results:
         print(f"{result.name:<28} {result.numbers[0]}")
     for name, words in report.missing.items():

@@ -74,12 +74,14 @@ def ship(
         of_scenes = not model.capabilities.isdisjoint({"sets", "slots"})
         if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
-            half = _in_half(model, lambda: evaluate(model, dataset, CHECKED, num_train, num_test), notes)
+            half, _ = _in_half(model, lambda: evaluate(model, dataset, CHECKED, num_train, num_test), notes)
             scores = _scores(model, dataset, trained.scores, metrics, num_train, num_test, repeats)
             _draw(model, dataset, folder / "pictures", num_train)
+        elif of_scenes:
+            half, scores = _in_half(model, lambda: scene_scores(model), notes)
         else:
-            half = of_scenes and _in_half(model, lambda: scene_scores(model), notes)
-            scores = scene_scores(model) if of_scenes else _validated(extras.get("training.csv"), model)
+            half, scores = False, _validated(extras.get("training.csv"), model)
+        if "codes" not in model.capabilities:
             _draw_batch(model, folder / "training.yaml", folder / "pictures")
         for path in sorted(folder.glob("pictures/*.png")):
             with Image.open(path) as image:
@@ -111,8 +113,8 @@ def ship(
     return scores
 
 
-def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> bool:
-    """Round the weights to half precision if the scores stay the same, and note it."""
+def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> tuple[bool, Scores]:
+    """Round the weights to half precision if the scores stay the same, and note it; whether it was, and its scores."""
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     full = measure()
     with torch.no_grad():
@@ -122,10 +124,10 @@ def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> b
     worst = max(abs(full[name] - rounded[name]) for name in full)
     if worst <= TOLERANCE:
         notes.append(f"Weights are in half precision; {', '.join(full)} moved by {worst:.1g} at most.")
-        return True
+        return True, rounded
     model.load_state_dict(before)
     notes.append(f"Weights are in single precision: in half, scores would move by up to {worst:.2g}.")
-    return False
+    return False, full
 
 
 def _scores(

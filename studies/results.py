@@ -40,6 +40,7 @@ def results(*sources: str | Path) -> "pd.DataFrame":
     if len(tables) == 1:
         return tables[0]
     table = pd.concat([table.dropna(axis=1, how="all") for table in tables], ignore_index=True)
+    table = table.copy()  # in one piece: hundreds of columns of several tables make pandas warn of their fragments
     furthest = table.iloc[table["status"].map(STATES.index).argsort(kind="stable")]
     merged = furthest.groupby("job", sort=False).first().loc[table["job"].unique()].reset_index()
     columns = dict.fromkeys(column for part in tables for column in part if column not in TOOK)

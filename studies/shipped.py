@@ -33,6 +33,17 @@ def about(name: str) -> dict[str, Any]:
     return told
 
 
+def find(source: str | Path) -> Path:
+    """The folder of a study, a table, or, where there is neither of that name, the shipped table of that name."""
+    path = Path(source)
+    if not path.exists() and len(path.parts) == 1 and not path.suffix:
+        about(path.name)  # says which there are
+        return FOLDER / f"{path.name}.csv"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: neither the folder of a study nor a table of results.")
+    return path
+
+
 def load_results(name: str) -> "pd.DataFrame":
     """A table of results that comes with the package: a row for each model that was trained and scored.
 

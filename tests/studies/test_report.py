@@ -4,6 +4,7 @@ import base64
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,20 @@ def test_command_writes_a_report(small: pd.DataFrame, tmp_path: Path, capsys: py
     assert "there are" in capsys.readouterr().err
     assert main(["study", "report", str(tmp_path / "absent.csv")]) == 1
     assert "neither the folder of a study nor a table" in capsys.readouterr().err
+
+
+def test_command_reports_several_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["study", "report", "dsprites32", "rooms32", "--only", "transfer_between_datasets", "--resamples", "10"]
+    assert main(words) == 1
+    assert "Name a folder (--out)" in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main([*words, "--out", str(tmp_path / "both")]) == 0
+    assert "mean ρ between data sets" in capsys.readouterr().out
+    page = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
+    assert page.startswith("# What dsprites32 and rooms32 show")
+    assert main(["study", "report", "dsprites31"]) == 1
+    assert "there are dsprites32" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
