@@ -1,4 +1,4 @@
-"""Fill the tables of scores: of shipped populations in docs/measured.md, of shipped checkpoints in docs/hub.md.
+"""Fill the tables of scores: of shipped populations in README.md and docs/measured.md, of checkpoints in docs/hub.md.
 
 python benchmarks/scores.py
 """
@@ -85,14 +85,16 @@ def _value(scores: Any, name: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Both pages as they should be."""
+    """The pages as they should be."""
     tables = {name: load_results(name) for name in shipped.names()}
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
-    measured, hub = ROOT / "docs" / "measured.md", ROOT / "docs" / "hub.md"
-    rows = list_checkpoints(sources=["shipped"])
+    populations = "\n\n".join(text for text in texts if text)
+    rows = checkpoints(list_checkpoints(sources=["shipped"]))
+    filled = {"README.md": (POPULATIONS, populations), "docs/measured.md": (POPULATIONS, populations)}
+    filled["docs/hub.md"] = (CHECKPOINTS, rows)
     return {
-        measured: fill(measured.read_text(encoding="utf-8"), POPULATIONS, "\n\n".join(text for text in texts if text)),
-        hub: fill(hub.read_text(encoding="utf-8"), CHECKPOINTS, checkpoints(rows)),
+        ROOT / page: fill((ROOT / page).read_text(encoding="utf-8"), source, text)
+        for page, (source, text) in filled.items()
     }
 
 

@@ -50,8 +50,8 @@ def main() -> None:
 
 
 INTRODUCTION = """Written by `make bench`. Both sides of a row run in turn in one process, or each in its own where
-imports or threads are measured; a ratio above one means that unknot is faster. Processor time is that of all threads and
-hardly depends on what else the machine does; the clock does, and a high load is stated.
+imports or threads are measured; a ratio above one means that unknot is faster. Processor time is that of all threads
+and hardly depends on what else the machine does; the clock does, and a high load is stated.
 """
 
 

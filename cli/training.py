@@ -153,7 +153,8 @@ class UnknotCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add loggers that share a folder, and the checkpoints of the best and the last state."""
-        if start := self._get(self.config, "pretrained"):  # before there is a folder that an error would leave behind
+        start = self._get(self.config, "pretrained")
+        if start and not self._get(self.config, "ckpt_path"):  # a run that goes on has weights of its own
             self.model.start_from(start)
         trainer = self._get(self.config_init, "trainer")
         if trainer.get("logger") in (None, True) and not trainer.get("fast_dev_run"):

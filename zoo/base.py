@@ -138,11 +138,11 @@ class Model(Pretrained, pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the weights come from."""
-        checkpoint["trained_on"] = self.trained_on
+        checkpoint["trained_on"], checkpoint["fine_tuned_from"] = self.trained_on, self.fine_tuned_from
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Remember what the weights come from."""
-        self.trained_on = checkpoint.get("trained_on")
+        self.trained_on, self.fine_tuned_from = checkpoint.get("trained_on"), checkpoint.get("fine_tuned_from")
 
 
 def stop_unless_finite(terms: dict[str, Tensor], step: int, lr: float) -> None:

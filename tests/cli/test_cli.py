@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,9 @@ def test_fit_starts_from_the_weights_of_a_checkpoint_with_arguments_of_its_own(t
     record = json.loads((run / "record.json").read_text())
     assert record["steps"] == 2
     assert record["core_seconds"] > 0
+
+    shutil.rmtree(tmp_path / "start")  # to go on takes the run alone
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
 
 
 def test_the_time_that_a_resumed_fit_took_is_that_of_both_parts(tmp_path: Path) -> None:

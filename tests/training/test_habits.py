@@ -283,6 +283,12 @@ def test_a_model_that_is_trained_on_says_what_it_was_trained_on(tmp_path):
     assert model.trained_on is None
     assert model.hub_repo is None
     assert model.fine_tuned_from == "unknot/adagvae-dsprites"
+    first = trainer(max_steps=2)
+    first.fit(model, data("AdaGVAE"))
+    first.save_checkpoint(tmp_path / "one.ckpt", weights_only=False)
+    resumed = AdaGVAE(image_shape=SHAPE)
+    trainer(max_steps=3).fit(resumed, data("AdaGVAE"), ckpt_path=tmp_path / "one.ckpt", weights_only=True)
+    assert resumed.fine_tuned_from == "unknot/adagvae-dsprites"
 
 
 def test_a_checkpoint_without_our_entries_is_resumed(tmp_path):
