@@ -189,3 +189,8 @@ def test_the_small_studies_stand_for_the_large_ones(name: str, count: int) -> No
         assert job.config["lr_scheduler"]["init_args"]["total_steps"] == job.steps
         if job.settings["method"] == "AnnealedVAE":
             assert model["iteration_threshold"] == round(job.steps / 3)
+
+
+def test_the_table_of_small_s2_says_all_that_its_analysis_asks_for() -> None:
+    labels = {"data.num_labels", "data.labelling", "data.label_seed"}
+    assert all(labels <= job.settings.keys() for job in Study.from_file("s2_32").jobs())
