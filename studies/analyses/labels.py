@@ -123,6 +123,7 @@ def _picks(population: Population, select_by: str) -> pd.DataFrame:
         return pd.DataFrame()
     keys = ["dataset", "labels", "kind", "draw", "method"]
     both = pd.concat(lines, ignore_index=True).dropna(subset=["selected"])
+    both["labels"] = both["labels"].astype(int)  # a table of several studies has them as floats
     picked = both.loc[both.groupby(keys)["selected"].idxmax()]
     return picked[[*keys, "setting", "selected", *population.has(*TEST_METRICS)]].reset_index(drop=True)
 
@@ -179,10 +180,10 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
         blocks = of.groupby(["dataset", "draw"]).won.mean().to_numpy()
         drawn = blocks[rng.integers(len(blocks), size=(resamples, len(blocks)))].mean(1)
         low, high = interval(drawn) if len(blocks) > 1 else (np.nan, np.nan)
-        thesis = PRINTED.get((int(labels), str(kind)), np.nan)
+        thesis = PRINTED.get((labels, str(kind)), np.nan)
         numbers.append(
             Number(
-                f"trials won by S² methods, {int(labels)} {kind} labels",
+                f"trials won by S² methods, {labels} {kind} labels",
                 mean_of(of.won),
                 low,
                 high,

@@ -311,6 +311,12 @@ def test_picks_are_the_best_by_what_selects() -> None:
     assert line["U/S"] == four.loc[four.groupby("method")["mig@100-perfect-1"].idxmax()].dci.max()
 
 
+def test_numbers_of_labels_stay_whole_beside_models_without_labels() -> None:
+    table = semi_supervised_table(0.0).assign(**{"mig@100-binned-0": lambda table: table.mig})
+    result = analyses.imprecise_labels(table, resamples=20)
+    assert "change of the median score, 100 binned labels, select only (U/S)" in [n.label for n in result.numbers]
+
+
 def test_pairs_beat_single_images_as_planted() -> None:
     result = analyses.weak_against_unsupervised(synthetic_results(("a", "b", "c", "d"), seeds=4), resamples=20)
     assert result.value > 0.6
