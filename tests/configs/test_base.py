@@ -11,7 +11,7 @@ from unknot import configs
 def test_every_shipped_configuration_is_whole() -> None:
     for name in configs.names():
         content = configs.load(name)
-        assert {"seed_everything", "model", "data", "trainer"} == content.keys() - {"lr_scheduler"}, name
+        assert {"seed_everything", "model", "data", "trainer"} == content.keys() - {"lr_scheduler", "pretrained"}, name
         assert content["model"]["class_path"].startswith("unknot.zoo.")
         assert content["data"]["init_args"]["batch_size"] in (32, 64, 512)
 
