@@ -179,6 +179,8 @@ def _schedules(config: Mapping[str, Any]) -> tuple[str, ...]:
     """How long it trained, and how the learning rate went; what was annealed the model itself tells."""
     steps, batch = config["trainer"].get("max_steps"), config["data"].get("init_args", {}).get("batch_size")
     told = [f"{steps:,} steps of {batch}."] if steps and batch else []
+    if start := config.get("pretrained"):
+        told.append(f"They began with the weights of `{start}`.")
     scheduler = config.get("lr_scheduler") or {}
     if str(scheduler.get("class_path", "")).endswith(".WarmupCosine"):
         plan = scheduler["init_args"]

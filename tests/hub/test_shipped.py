@@ -14,6 +14,7 @@ from unknot.datamodules import DATASETS, Resized
 from unknot.hub import load, refs, shipping, show
 from unknot.hub.refs import SHIPPED
 from unknot.hub.trained import NotTrained, read_recipes
+from unknot.hub.trained import _schedules as trained_notes
 from unknot.metrics import evaluate
 from unknot.zoo import MODELS, VAE, AdaGVAE
 
@@ -146,3 +147,10 @@ def test_the_record_of_a_resumed_run_is_joined(tmp_path):
     second.write_text("step,train/loss,val/loss\n3,1,\n4,0.5,0.25\n")
     joined = shipping._history([first, second], tmp_path / "both.csv")
     assert joined.read_text() == "step,train/loss,val/loss\n1,3,\n2,2,\n3,1,\n4,0.5,0.25\n"
+
+
+def test_a_card_tells_what_a_training_began_with():
+    config = {"trainer": {"max_steps": 30}, "data": {"init_args": {"batch_size": 64}}, "model": {}}
+    assert trained_notes(config) == ("30 steps of 64.",)
+    began = trained_notes(config | {"pretrained": "unknot/slotsetpredictor-scenes"})
+    assert began == ("30 steps of 64. They began with the weights of `unknot/slotsetpredictor-scenes`.",)
