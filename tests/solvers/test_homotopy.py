@@ -85,28 +85,31 @@ def test_prices_are_the_multipliers() -> None:
 
 
 def test_the_mean_of_the_iterates_swings_less_than_the_last_of_them() -> None:
-    rng = np.random.default_rng(0)
-    cost = rng.standard_normal((8, 8))
     constraints = [Linear(np.kron(np.eye(8), np.ones(8)), 1.0, 1.0), Box(lower=0.0)]
-    errors = {}
-    for mean in (3.0, None):
-        seen: list[np.ndarray] = []
-        result = augmented_lagrangian_cgm(
-            cost + cost.T,
-            PSDTrace(3.0),
-            constraints,
-            beta0=0.1,
-            max_iterations=600,
-            mean=mean,
-            callback=lambda state, seen=seen: seen.append(state.x),  # type: ignore[misc]
-        )
-        np.testing.assert_array_equal(seen[-1], result.x)
-        assert result.value == pytest.approx(((result.x - cost - cost.T) ** 2).sum() / 2)
-        errors[mean] = np.ptp(result.trace.value[300:]), result.feasibility
-        assert np.linalg.eigvalsh(result.x)[0] > -1e-9
-        assert np.trace(result.x) == pytest.approx(3.0)
-    assert errors[3.0][0] < errors[None][0] / 2
-    assert errors[3.0][1] < errors[None][1]
+    ratios = []
+    for seed in range(5):  # how much less depends on the problem, and on the rounding of the machine
+        cost = np.random.default_rng(seed).standard_normal((8, 8))
+        errors = {}
+        for mean in (3.0, None):
+            seen: list[np.ndarray] = []
+            result = augmented_lagrangian_cgm(
+                cost + cost.T,
+                PSDTrace(3.0),
+                constraints,
+                beta0=0.1,
+                max_iterations=600,
+                mean=mean,
+                callback=lambda state, seen=seen: seen.append(state.x),  # type: ignore[misc]
+            )
+            np.testing.assert_array_equal(seen[-1], result.x)
+            assert result.value == pytest.approx(((result.x - cost - cost.T) ** 2).sum() / 2)
+            errors[mean] = np.ptp(result.trace.value[300:]), result.feasibility
+            assert np.linalg.eigvalsh(result.x)[0] > -1e-9
+            assert np.trace(result.x) == pytest.approx(3.0)
+        ratios.append(errors[3.0][0] / errors[None][0])
+        assert errors[3.0][1] < errors[None][1]
+    assert max(ratios) < 1
+    assert np.mean(ratios) < 0.5
     run = Homotopy(cost, PSDTrace(3.0), constraints, None, schedules.cgal())
     run.run(30)
     whole = augmented_lagrangian_cgm(cost, PSDTrace(3.0), constraints, max_iterations=60)
