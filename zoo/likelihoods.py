@@ -18,6 +18,23 @@ def at_least_float(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+TRACE = 1e-20
+"""A gradient this small, of a sum over pixels, changes no weight in float32."""
+
+
+def without_traces(outputs: Tensor) -> Tensor:
+    """The same outputs of a decoder, whose gradient on a CPU is exactly zero where it is less than a trace.
+
+    A trained decoder is sure of a black pixel: σ(l) of a logit l below -87 is subnormal, and so are its products with the
+    weights of the layers before. A processor takes a hundred times as long for those as for other numbers, and a step of a
+    trained model up to twice as long as one of a new model (measured in ``benchmarks/subnormal.py``).
+    """
+    eager = not torch.compiler.is_compiling()
+    if eager and outputs.requires_grad and outputs.is_cpu and outputs.dtype == torch.float32:
+        outputs.register_hook(lambda gradient: F.hardshrink(gradient, TRACE))
+    return outputs
+
+
 class Likelihood(nn.Module):
     """p(x|z) of images ``[N, C, H, W]`` given the outputs of a decoder, of the same shape."""
 

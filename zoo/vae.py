@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unknot._numbers import not_negative, positive, whole
 from unknot.zoo.base import Model, first_of
-from unknot.zoo.likelihoods import Likelihood, at_least_float
+from unknot.zoo.likelihoods import Likelihood, at_least_float, without_traces
 from unknot.zoo.networks import GaussianEncoder, channels_last, check_image_shape, check_images, output_shape
 from unknot.zoo.registry import Network, make_network
 
@@ -178,7 +178,7 @@ class VAE(Model):
     def objective(self, images: Tensor, posterior: Posterior) -> dict[str, Tensor]:
         """Reconstruction loss and :meth:`regularizer` of ``images`` whose codes are drawn from ``posterior``."""
         z = posterior.sample()
-        reconstruction = self.reconstruction_loss(images, self.decoder(z.to(self.dtype)))
+        reconstruction = self.reconstruction_loss(images, without_traces(self.decoder(z.to(self.dtype))))
         kl = posterior.kl().sum(1).mean()
         found = self.regularizer(posterior, z, kl)
         if not isinstance(found, tuple):
