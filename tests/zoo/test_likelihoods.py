@@ -163,3 +163,32 @@ def test_a_learned_variance_is_trained(cls, tmp_path):
     trainer = pl.Trainer(max_steps=2, accelerator="cpu", enable_model_summary=False, **quiet)
     trainer.fit(model, DataLoader(TensorDataset(data(8)), batch_size=4))
     assert model.likelihood.log_variance.item() != before
+
+
+class SureDecoder(torch.nn.Linear):
+    """Logits that are sure of the upper half of the image, by an amount that is trained."""
+
+    def __init__(self, logit):
+        super().__init__(10, math.prod(SHAPE))
+        with torch.no_grad():
+            self.weight.zero_()
+            self.bias.zero_()[: math.prod(SHAPE) // 2] = logit
+
+    def forward(self, codes):
+        return super().forward(codes).unflatten(1, SHAPE)
+
+
+@pytest.mark.filterwarnings("ignore:The decoder is a SureDecoder")
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("logit", [-30.0, -90.0, -100.0, 100.0])
+def test_no_gradient_is_subnormal(likelihood, logit):
+    decoder = SureDecoder(logit)
+    model = BetaVAE(image_shape=SHAPE, decoder=decoder, likelihood=likelihood)
+    black = torch.zeros(2, *SHAPE)
+    model.losses(black)["loss"].backward()
+    gradient = decoder.bias.grad
+    assert not ((gradient != 0) & (gradient.abs() < torch.finfo(torch.float32).tiny)).any()
+    outputs = decoder.bias.detach().requires_grad_()
+    model.likelihood(black[:1], outputs.view(1, *SHAPE)).backward()  # where nothing is left out
+    torch.testing.assert_close(gradient, outputs.grad, atol=1e-19, rtol=1e-5)
+    assert (gradient[-1] != 0) and (logit != 100 or likelihood != "bernoulli" or gradient[0] == 1)
