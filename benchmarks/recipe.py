@@ -4,10 +4,10 @@ python benchmarks/recipe.py                              # write the table from 
 python benchmarks/recipe.py RUNS                         # first take up the runs of a folder, *.json
 python benchmarks/recipe.py RUNS --train SPEC --seed 1   # train a choice into RUNS: one of docs/recipe.json, or JSON
 
-A choice has ``name``, ``model``, its ``args`` and ``lr``, ``steps``, and may have ``batch`` (64), ``size`` of the images
-(32), ``k`` of pairs, ``warmup`` and ``cosine``, and ``anneal``: an argument, its first and last value, and over which part
-of the steps it changes. A run has the choice, its ``seed`` and its ``log``: step, core-seconds without scoring, and
-``score``, which is MIG, DCI disentanglement, completeness and informativeness of 5,000 + 2,500 images.
+A choice has ``name``, ``model``, its ``args`` and ``lr``, ``steps``, and may have ``batch`` (64), ``size`` of the
+images (32), ``k`` of pairs, ``warmup`` and ``cosine``, and ``anneal``: an argument, its first and last value, and over
+which part of the steps it changes. A run has the choice, its ``seed`` and its ``log``: step, core-seconds without
+scoring, and ``score``, which is MIG, DCI disentanglement, completeness and informativeness of 5,000 + 2,500 images.
 """
 
 import argparse
