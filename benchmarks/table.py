@@ -22,7 +22,18 @@ from common import fill
 HERE = Path(__file__).parent
 TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 SOURCE = "benchmarks/table.json"
-SCRIPTS = ("train_throughput", "threads", "imports", "dsprites", "scenes", "metrics", "slots", "reasoning", "solvers")
+SCRIPTS = (
+    "train_throughput",
+    "subnormal",
+    "threads",
+    "imports",
+    "dsprites",
+    "scenes",
+    "metrics",
+    "slots",
+    "reasoning",
+    "solvers",
+)
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
 SLOWER = 0.9
 
