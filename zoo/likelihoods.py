@@ -26,8 +26,8 @@ def without_traces(outputs: Tensor) -> Tensor:
     """The same outputs of a decoder, whose gradient on a CPU is exactly zero where it is less than a trace.
 
     A trained decoder is sure of black pixels: with a logit of -88, σ(l) is subnormal, and with larger ones its products
-    with the weights of the layers before are. For those a processor takes a hundred times as long as for others, and
-    for a step of a trained model up to twice as long as for one of a new model (``benchmarks/subnormal.py``).
+    with the weights of the layers before are. Processors are slow with such numbers: with them left in, a step of a
+    trained model takes up to twice as long as one of a new model (``benchmarks/subnormal.py``).
     """
     eager = not torch.compiler.is_compiling()
     if eager and outputs.requires_grad and outputs.is_cpu and outputs.dtype == torch.float32:
