@@ -90,16 +90,11 @@ def collect(folder: Path, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
         run = json.loads(path.read_text())
         if isinstance(run, dict) and "log" in run:
             runs[run["spec"]["name"], run["seed"]] = run
-    return [
-        run
-        | {
-            "log": [
-                row | {"core": round(row["core"], 1), "score": [round(value, 4) for value in row["score"]]}
-                for row in run["log"]
-            ]
-        }
-        for run in runs.values()
-    ]
+    return [run | {"log": [_rounded(row) for row in run["log"]]} for run in runs.values()]
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"core": round(row["core"], 1), "score": [round(value, 4) for value in row["score"]]}
 
 
 def table(runs: list[dict[str, Any]]) -> str:
