@@ -15,7 +15,7 @@ from unknot.hub.cards import MAX_CARD, facts_of, read_card
 from unknot.hub.disk import digest
 from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
 from unknot.hub.naming import COMMIT
-from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
+from unknot.hub.refs import ORGANISATION, parse_ref, shipped_folder, shipped_names
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def resolve(
     if named is None:
         raise FileNotFoundError(
             f"{ref}: no such folder. Give a folder that save_pretrained or `unknot fit` wrote, a shipped name, "
-            "USER/REPO or USER/REPO@REVISION."
+            f"USER/REPO or USER/REPO@REVISION.{_shipped_like(f'{ORGANISATION}/{ref}')}"
         )
     repo, written = named
     if written is not None and revision not in (None, written):

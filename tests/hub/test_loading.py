@@ -60,6 +60,8 @@ def test_a_shipped_name_that_is_misspelt(here, tmp_path, monkeypatch):
     monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'unknot/betavae-dsprites', which came with the package"):
         load("unknot/betavae-dsprite")
+    with pytest.raises(FileNotFoundError, match=r"no such folder.* Did you mean 'unknot/betavae-dsprites'"):
+        load("betavae-dsprites")
     with pytest.raises(ConnectionError, match=r"not in the cache .* Did you mean 'unknot/betavae-dsprites'"):
         load("unknot/betavea-dsprites", local_files_only=True)
 
