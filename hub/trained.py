@@ -122,7 +122,7 @@ class Recipe:
             low, high = min(scores.values()), max(scores.values())
             what = ", ".join(f"{key} {value}" for key, value in self.where.items())
             chosen.append(
-                f"It has the highest {self.best} of the {len(jobs)} settings of the study `{plan.study.name}` with "
+                f"It has the highest {self.best} of the {len(jobs)} models of the study `{plan.study.name}` with "
                 f"{what}, which reach from {low:.3f} to {high:.3f}: its scores are not typical of the method. "
                 f'`unknot.studies.load_results("{plan.study.name}")` has all of them.'
             )
