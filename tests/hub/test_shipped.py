@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import safetensors
@@ -13,7 +14,7 @@ import yaml
 from unknot.datamodules import DATASETS, Resized
 from unknot.hub import load, refs, shipping, show
 from unknot.hub.refs import SHIPPED
-from unknot.hub.trained import NotTrained, read_recipes
+from unknot.hub.trained import NotTrained, Recipe, read_recipes
 from unknot.hub.trained import _schedules as trained_notes
 from unknot.metrics import evaluate
 from unknot.zoo import MODELS, VAE, AdaGVAE
@@ -109,14 +110,14 @@ def test_from_pretrained(shipped):
 
 
 def test_made_from_a_run(tmp_path, cache, monkeypatch):
-    recipe = read_recipes()["betavae-dsprites"]
+    recipe = Recipe("betavae", fit="--config beta_vae_dsprites")
     short = ["--trainer.max_steps", "3", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]
     with pytest.raises(NotTrained, match=r"no run below .* train it with: unknot fit --config beta_vae_dsprites"):
         recipe.find(tmp_path)
     shipping.train(recipe, tmp_path, [*short, "--trainer.limit_val_batches", "0"])
     trained = recipe.find(tmp_path)
     few = {"num_train": 200, "num_test": 100}
-    monkeypatch.setattr(shipping, "TOLERANCE", 1.0)
+    monkeypatch.setattr(shipping, "NOISE", 1.0)
     scores = shipping.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
     folder = tmp_path / "out" / recipe.name
     before, made = load(trained.model), load(folder)
@@ -134,7 +135,14 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     assert trained.core_seconds == json.loads((trained.settings.parent / "record.json").read_text())["core_seconds"]
     assert "hours of a core" in described.body
     assert "Weights are in half precision" in described.body
-    monkeypatch.setattr(shipping, "TOLERANCE", -1.0)  # whatever moves, moves too much
+    # Scores that the training brought along stay where they are those of these weights, and are taken anew where not.
+    brought = {"protocol": dict(scores.protocol), "scores": dict(scores) | {"sap": 0.5}}
+    kept = shipping.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    assert kept == {"mig": scores["mig"], "sap": 0.5}
+    brought["scores"]["mig"] += 1e-3
+    anew = shipping.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    assert anew == evaluate(made, "dsprites", ["mig", "sap"], **few)
+    monkeypatch.setattr(shipping, "NOISE", -1.0)  # whatever moves, moves too much
     shipping.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
     for one, other in zip(before.parameters(), load(folder).parameters(), strict=True):
         assert torch.equal(one, other)
