@@ -38,5 +38,5 @@ for (left, right), strip, code in zip(axes, strips, used.tolist()):
     right.set_yticks(range(5), dataset.factor_space.names, fontsize=7)
     right.invert_yaxis()
 axes[-1, 1].set_xlabel("mutual information (nats)")
-figure.suptitle("The first two codes are positions. Orientation is spread over several codes")
+figure.suptitle("The first two codes are positions. Orientation takes two, and shape has none of its own")
 plt.show()
