@@ -12,6 +12,7 @@ from importlib import import_module
 
 from unknot.cli import own
 from unknot.cli.parsing import examples
+from unknot.processor import avoid_broken_amx
 from unknot.threads import wait_passively
 
 COMMANDS = {
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors that a user can mend are one line, without a traceback."""
     if argv is None and "torch" not in sys.modules:  # this is the command, and not a call in somebody's program
         wait_passively()
+        avoid_broken_amx()
     argv = list(sys.argv[1:] if argv is None else argv)
     if os.environ.get("UNKNOT_DEBUG"):
         return _dispatch(argv)
