@@ -171,11 +171,17 @@ class _Curve(ExperimentWriter):
             writer.writerows(rows)
 
 
+def version_of(folder: Path) -> int | str:
+    """N of ``version_N``, for loggers, which show that much beside the progress; or the name of another folder."""
+    number = folder.name.removeprefix("version_")
+    return int(number) if number.isdecimal() and folder.name == f"version_{int(number)}" else folder.name
+
+
 class CurveLogger(CSVLogger):
     """``metrics.csv`` of a run, one curve however often it was interrupted."""
 
     def __init__(self, folder: Path, step: int | None = None) -> None:
-        super().__init__(folder.parent.parent, folder.parent.name, folder.name)
+        super().__init__(folder.parent.parent, folder.parent.name, version_of(folder))
         self._step = step
 
     @property

@@ -44,6 +44,7 @@ from unknot.cli.run_folder import (
     find_resumption,
     occupy,
     sweep,
+    version_of,
 )
 from unknot.cli.spelling import explained, misspelt
 from unknot.cli.stopping import StopCleanly, Stopped
@@ -161,7 +162,7 @@ class UnknotCLI(LightningCLI):
             root = Path(trainer.get("default_root_dir") or "runs")
             folder = self.run.open_folder(root, type(self.model).__name__)
             step = self.run.resumption.step if self.run.resumption else None
-            board = TensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step=step)
+            board = TensorBoardLogger(folder.parent.parent, folder.parent.name, version_of(folder), purge_step=step)
             kwargs["logger"] = [CurveLogger(folder, step), board]
         plugins = trainer.get("plugins") or []
         plugins = plugins if isinstance(plugins, list) else [plugins]

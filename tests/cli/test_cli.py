@@ -70,6 +70,12 @@ def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     assert list(run.glob("events.out.tfevents.*"))
 
 
+def test_the_progress_shows_the_number_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ["--trainer.enable_progress_bar", "true"]
+    assert main(["fit", "-c", "beta_vae_dsprites", "--trainer.max_steps", "1", *QUICK, *shown]) == 0
+    assert "v_num=0," in capsys.readouterr().out
+
+
 def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
     options = ["--trainer.max_steps", "6", "--trainer.val_check_interval", "2", "--trainer.log_every_n_steps", "1"]
     assert main(["fit", "-c", "beta_vae_dsprites", *options, *QUICK, "--pictures.every_n_steps", "3"]) == 0
