@@ -10,7 +10,7 @@ from unknot._numbers import is_number, whole
 
 
 class Anneal(pl.Callback):
-    """Change an argument of the model, such as ``beta``, linearly from ``start`` to ``end`` over the first steps.
+    """Change an argument of the model, such as ``beta``, from ``start`` to ``end`` over the first steps.
 
     The value is a function of the Trainer's ``global_step``, so that a resumed run goes on exactly. A saved model has
     the value of its last step as argument, and its card tells how it came there.
@@ -20,14 +20,21 @@ class Anneal(pl.Callback):
         start: value at step 0.
         end: value from step ``steps`` on.
         steps: steps of the change.
+        geometric: multiply by the same number at every step, instead of adding it: for a weight that rises so that what
+            it is weighed against falls slowly.
 
     >>> [Anneal("beta", 0.0, 4.0, steps=100).value(step) for step in (0, 25, 100, 1000)]
     [0.0, 1.0, 4.0, 4.0]
+    >>> [Anneal("beta", 16.0, 1.0, steps=100, geometric=True).value(step) for step in (0, 25, 100, 1000)]
+    [16.0, 8.0, 1.0, 1.0]
     """
 
-    def __init__(self, attribute: str, start: float, end: float, steps: int) -> None:
+    def __init__(self, attribute: str, start: float, end: float, steps: int, geometric: bool = False) -> None:
         if not all(is_number(value) and math.isfinite(value) for value in (start, end)):
             raise ValueError(f"start and end must be finite numbers, got {start!r} and {end!r}.")
+        if geometric and not (start > 0 and end > 0):
+            raise ValueError(f"A geometric change is between positive numbers, got start {start!r} and end {end!r}.")
+        self.geometric = geometric
         self.attribute, self.start, self.end = attribute, float(start), float(end)
         self.steps = whole("steps", steps)
 
@@ -38,7 +45,10 @@ class Anneal(pl.Callback):
 
     def value(self, step: int) -> float:
         """The value at a step."""
-        return self.start + (self.end - self.start) * min(1.0, step / self.steps)
+        part = min(1.0, step / self.steps)
+        if self.geometric:
+            return self.start ** (1 - part) * self.end**part
+        return self.start + (self.end - self.start) * part
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Look whether the model has such an argument."""

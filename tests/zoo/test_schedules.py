@@ -1,6 +1,7 @@
 """Anneal and WarmupCosine: functions of the step, exact on resume, told by the checkpoint."""
 
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -53,6 +54,19 @@ def test_a_saved_model_has_the_last_value_and_tells_of_the_change(tmp_path):
     loaded = load(tmp_path)
     assert (loaded.beta, loaded.reconstruction_weight) == (4.0, 1.0)
     assert loaded.annealed == model.annealed
+
+
+def test_a_geometric_change_multiplies_by_the_same_number():
+    values = [Anneal("beta", 0.25, 4.0, steps=10, geometric=True).value(step) for step in range(13)]
+    assert values[0] == 0.25
+    assert values[10:] == [4.0] * 3
+    torch.testing.assert_close([after / before for before, after in pairwise(values[:11])], [16**0.1] * 10)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 1.0), (1.0, 0.0), (-1.0, -2.0)])
+def test_a_geometric_change_is_between_positive_numbers(start, end):
+    with pytest.raises(ValueError, match="between positive numbers, got start"):
+        Anneal("beta", start, end, steps=10, geometric=True)
 
 
 @pytest.mark.parametrize("attribute", ["gama", "image_shape", "encoder"])
