@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from unknot.memory import keep_freed_memory
+from unknot.processor import avoid_broken_amx
 from unknot.studies.folders import JobFolder
 from unknot.studies.protocols import Protocol
 from unknot.studies.stopping import Stop, Stopped
@@ -34,6 +35,7 @@ HEARTBEAT = 10.0
 def main() -> None:
     """Perform jobs until the input ends."""
     keep_freed_memory()
+    avoid_broken_amx()
     stop = Stop()
     stop.listen()
     answers = os.fdopen(os.dup(1), "w")
