@@ -137,7 +137,8 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
     rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in _arguments(files).items()]
     parts += ["## How it was trained", "\n".join(["| argument | value |", "|---|---|", *rows])]
     for name, plan in getattr(model, "annealed", {}).items():
-        parts.append(f"`{name}` went from {plan['start']} to {plan['end']} over the first {plan['steps']} steps.")
+        how = ", by the same factor at each of them" if plan.get("geometric") else ""
+        parts.append(f"`{name}` went from {plan['start']} to {plan['end']} over the first {plan['steps']} steps{how}.")
     if source := getattr(model, "fine_tuned_from", None):
         parts.append(f"Training began from `{plain(source)}`.")
     if facts.command:

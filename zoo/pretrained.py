@@ -281,7 +281,7 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
 
 def _is_plan(plan: Any) -> bool:
     numbers = isinstance(plan, dict) and all(isinstance(value, int | float) for value in plan.values())
-    return numbers and plan.keys() == {"start", "end", "steps"}
+    return numbers and plan.keys() - {"geometric"} == {"start", "end", "steps"}
 
 
 def _longest(value: Any) -> int:

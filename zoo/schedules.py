@@ -68,6 +68,8 @@ class Anneal(pl.Callback):
         setattr(pl_module, self.attribute, value)
         pl_module.hparams[self.attribute] = value
         plan = {"start": self.start, "end": self.end, "steps": self.steps}
+        if self.geometric:
+            plan["geometric"] = True
         pl_module.annealed = {**getattr(pl_module, "annealed", {}), self.attribute: plan}
 
 

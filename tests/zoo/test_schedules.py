@@ -47,10 +47,12 @@ def test_the_strength_is_a_function_of_the_step_and_goes_on_after_a_resume(tmp_p
 
 def test_a_saved_model_has_the_last_value_and_tells_of_the_change(tmp_path):
     model = BetaVAE(beta=1.0, image_shape=SHAPE)
-    fit(model, 3, Anneal("beta", 0.0, 8.0, steps=4), Anneal("reconstruction_weight", 2.0, 1.0, steps=2))
+    weight = Anneal("reconstruction_weight", 2.0, 1.0, steps=2, geometric=True)
+    fit(model, 3, Anneal("beta", 0.0, 8.0, steps=4), weight)
     config = json.loads((model.save_pretrained(tmp_path) / "config.json").read_text())
     assert config["arguments"]["beta"] == 4.0
     assert config["annealed"]["beta"] == {"start": 0.0, "end": 8.0, "steps": 4}
+    assert config["annealed"]["reconstruction_weight"] == {"start": 2.0, "end": 1.0, "steps": 2, "geometric": True}
     loaded = load(tmp_path)
     assert (loaded.beta, loaded.reconstruction_weight) == (4.0, 1.0)
     assert loaded.annealed == model.annealed
