@@ -24,16 +24,17 @@ SHOWN = {"mig": "MIG", "dci": "DCI", "dci_completeness": "completeness", "sap": 
 def over_seeds(table: pd.DataFrame, title: str) -> str:
     """For each method the setting with the best mean MIG: its mean over seeds and their spread, beside those of all.
 
-    The noise of draws, where every model was scored twice, is told by itself: it is no part of what seeds do.
+    Methods of one seed are told without a spread; where all are, nothing is told. The noise of draws, where every model
+    was scored twice, is told by itself: it is no part of what seeds do.
     """
     done = table[table["status"] == "done"]
     keys = [name for name in ("dataset", "method", "strength", "data.k", "data.num_labels") if name in done]
     groups = done.groupby(keys, dropna=False, sort=False)
     summary = groups.agg(seeds=("seed", "nunique"), mig=("mig", "mean"), mig_std=("mig", "std"))
     summary = summary.join(groups.agg(dci=("dci", "mean"), dci_std=("dci", "std"))).reset_index()
-    summary = summary[summary["seeds"] > 1]
-    if summary.empty:
+    if not (summary["seeds"] > 1).any():
         return ""
+    summary = summary[summary["seeds"] == summary.groupby(["dataset", "method"])["seeds"].transform("max")]
     best = summary.loc[summary.groupby(["dataset", "method"], sort=False)["mig"].idxmax()]
     rows = [
         f"{title}: {len(done)} of {table.attrs.get('planned', len(table))} models.",
@@ -43,14 +44,20 @@ def over_seeds(table: pd.DataFrame, title: str) -> str:
     ]
     for _, row in best.sort_values("mig", ascending=False).iterrows():
         every = done[(done["method"] == row["method"]) & (done["dataset"] == row["dataset"])]["mig"]
+        of_all = f"median {every.median():.3f}, {every.min():.3f} to {every.max():.3f} ({len(every)})"
         strength = f"{row['strength']:g}" if "strength" in row and pd.notna(row["strength"]) else "-"
         rows.append(
             f"| {METHODS.get(row['method'], row['method'])} | {row['dataset']} | {strength} | {row['seeds']} | "
-            f"{row['mig']:.3f} ± {row['mig_std']:.3f} | {row['dci']:.3f} ± {row['dci_std']:.3f} | "
-            f"median {every.median():.3f}, {every.min():.3f} to {every.max():.3f} ({len(every)}) |"
+            f"{_over_seeds(row, 'mig')} | {_over_seeds(row, 'dci')} | "
+            f"{of_all if len(every) > 1 else 'one model'} |"
         )
     rows += ["", f"± is the standard deviation over seeds.{noise(done)}"]
     return "\n".join(rows)
+
+
+def _over_seeds(row: pd.Series, score: str) -> str:
+    spread = row[f"{score}_std"]
+    return f"{row[score]:.3f}" + (f" ± {spread:.3f}" if pd.notna(spread) else "")
 
 
 def noise(done: pd.DataFrame) -> str:

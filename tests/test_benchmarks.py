@@ -102,10 +102,13 @@ def test_seeds_and_draws_are_told_apart() -> None:
         {"dataset": "dsprites", "method": "BetaVAE", "strength": beta, "seed": seed, "status": "done", "mig": mig}
         for beta, seed, mig in [(1, 0, 0.1), (1, 1, 0.3), (4, 0, 0.4), (4, 1, 0.2), (16, 0, 0.9)]
     ]
+    rows.append(rows[0] | {"method": "GVAE", "mig": 0.7})
     table = pd.DataFrame(rows).assign(dci=0.5)
     table["mig@again"] = table["mig"] + 0.02
     text = over_seeds(table, "x")
     # The one seed with β = 16 tells nothing about seeds; two draws that differ by d have a deviation of d / √2.
     row = "| β-VAE | dsprites | 4 | 2 | 0.300 ± 0.141 | 0.500 ± 0.000 | median 0.300, 0.100 to 0.900 (5) |"
     assert row in text.splitlines()
+    assert "| GVAE | dsprites | 1 | 1 | 0.700 | 0.500 | one model |" in text.splitlines()
+    assert over_seeds(table[table["seed"] == 0], "x") == ""
     assert "That of draws, of 10,000 + 5,000 images for one model, is 0.0141 for MIG." in text
