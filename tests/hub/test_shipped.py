@@ -69,9 +69,9 @@ def test_its_card_tells_the_truth(name, shipped, cache):
         assert f"of the study `{recipe.study}`" in described.body
         assert ("the highest mig of the" in described.body) == (recipe.best == "mig")
     model = load(f"unknot/{name}")
-    for plan in model.annealed.values():
-        how = ", by the same factor" if plan.get("geometric") else "."
-        assert f"went from {plan['start']} to {plan['end']} over the first {plan['steps']} steps{how}" in described.body
+    for attribute, plan in model.annealed.items():
+        how = f"over the first {plan['steps']} steps{', by the same factor' if plan.get('geometric') else '.'}"
+        assert f"`{attribute}` went from {plan['start']} to {plan['end']} {how}" in described.body
     if not model.capabilities.isdisjoint({"sets", "slots"}):
         state = torch.get_rng_state()
         measured = shipping.scene_scores(model, row.scores.protocol["num_test"], row.scores.protocol["draws"])
