@@ -176,19 +176,14 @@ class Pretrained(ShowsArguments):
         """
         assert isinstance(self, pl.LightningModule)
         source = _hub("loading").find(ref, **where)
-        config = read_config(source)
-        name, own = config["model"], type(self).__name__
+        name, own = read_config(source)["model"], type(self).__name__
         if name != own:
             raise ValueError(f"{source.label(CONFIG)}: {with_article(own)} cannot start from {with_article(name)}.")
-        weights = self.starting_weights(source, config)
+        weights = _read_weights(source, self, "It was stored with other sizes or networks: give the model the same.")
         self.begun_anew = _absent(self, weights)
         self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
         self.hub_repo, self.hub_revision = source.repo, source.commit
         return self
-
-    def starting_weights(self, source: "Source", config: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The weights of a checkpoint for :meth:`start_from`, which must have the sizes of this model."""
-        return _read_weights(source, self, "It was stored with other sizes or networks: give the model the same.")
 
     def push_to_hub(
         self, repo: str, scores: Mapping[str, float] | None = None, private: bool | None = None, **options: Any

@@ -11,7 +11,7 @@ with ordered outputs, ``DSPNSetPredictor`` (``dspn.py``) by gradient descent on 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,8 @@ from unknot._objects import COORDINATES, OBJECT_SIZE
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
-from unknot.zoo.pretrained import build
 from unknot.zoo.slots import SlotAttention
-from unknot.zoo.tokens import TokenModel, doubled
-
-if TYPE_CHECKING:
-    from unknot.hub.sources import Source
+from unknot.zoo.tokens import TokenModel
 
 
 @torch.compiler.disable  # SciPy has no place in a graph
@@ -200,18 +196,6 @@ class SlotSetPredictor(SetPredictor):
         self.slot_attention = SlotAttention(self.num_slots, self.encoder.channels, slot_dim, num_iterations)
         self.head = object_head(slot_dim)
         channels_last(self)
-
-    def starting_weights(self, source: "Source", config: dict[str, Any]) -> dict[str, Tensor]:
-        """Those of a checkpoint for ``start_from``; half the channels are doubled, so that a wide network begins where
-        a narrow one ended, whose steps take less time."""
-        if config["arguments"].get("channels") == self.hparams["channels"] / 2:
-            narrow = build(type(self), source, config)
-            one, other = (
-                (m.hparams["encoder"], m.hparams["slot_dim"], tuple(m.hparams["strides"])) for m in (self, narrow)
-            )
-            if one == other and self.hparams["encoder"] is None:
-                return doubled(narrow.state_dict(), self.state_dict())
-        return super().starting_weights(source, config)
 
     def represent(self, images: Tensor) -> Tensor:
         """The slots ``[B, K, D]``."""

@@ -1,7 +1,7 @@
 """From images to tokens: the convolutions, position embedding and schedule that all models with slots share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -174,34 +174,6 @@ class TokenModel(Model):
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> "WarmUpThenDecay":
         """The reference's warm-up and decay."""
         return WarmUpThenDecay(optimizer, self.warmup_steps, self.decay_steps)
-
-
-def doubled(weights: Mapping[str, Tensor], wide: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a network of twice the channels that computes the same, as in Net2Net (Chen, Goodfellow, Shlens 2016).
-
-    Each channel is there twice, which leaves the mean and variance of a LayerNorm as they are, and what reads it splits
-    its weight between the two at random, so that they learn different things from then on.
-
-    Args:
-        weights: of the narrow network: convolutions, linear layers and LayerNorm, outputs first.
-        wide: of the wide one, for the shapes: sides are as in ``weights`` or twice as long.
-
-    >>> narrow = {"first": torch.ones(1, 3), "second": torch.ones(2, 1)}
-    >>> wide = doubled(narrow, {"first": torch.empty(2, 3), "second": torch.empty(2, 2)})
-    >>> wide["first"].shape, (wide["second"] @ wide["first"]).tolist()
-    (torch.Size([2, 3]), [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
-    """
-    generator = torch.Generator().manual_seed(0)
-    result = {}
-    for name, weight in weights.items():
-        outputs, *inputs = wide[name].shape
-        if outputs != len(weight):
-            weight = torch.cat([weight, weight])
-        if inputs and inputs[0] != weight.shape[1]:
-            part = torch.rand(weight.shape, generator=generator)
-            weight = torch.cat([part * weight, (1 - part) * weight], dim=1)
-        result[name] = weight
-    return result
 
 
 def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:

@@ -51,7 +51,6 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
     "slot_set_clevr": ["--data.dataset", "unknot.datamodules.ClevrScenes", *SMALL],
     "slot_set_scenes": FEW,
     "slot_set_scenes_tuned": FEW,
-    "slot_set_scenes_wide": FEW,
     "slot_mlp_scenes": FEW,
     "dspn_scenes": FEW,
     "slot_autoencoder_scenes": FEW,

@@ -565,25 +565,3 @@ def test_pictures_do_not_change_training(tmp_path):
 def test_classes_are_exported():
     exported = {SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder}
     assert {MODELS[name] for name in ARGUMENTS} == exported
-
-
-def test_a_wide_network_starts_where_a_narrow_one_ended(tmp_path):
-    narrow = SlotSetPredictor(image_shape=(3, 16, 16), channels=8)
-    narrow.save_pretrained(tmp_path)
-    wide = SlotSetPredictor(image_shape=(3, 16, 16), channels=16).start_from(tmp_path)
-    images, slots = torch.rand(2, 3, 16, 16), narrow.slot_attention.initial_slots(2)
-    before, after = (model.encoder(images)[0] for model in (narrow, wide))
-    torch.testing.assert_close(after, torch.cat([before, before], dim=2), rtol=1e-4, atol=1e-4)
-    expected = narrow.head(narrow.slot_attention(before, slots=slots).slots)
-    found = wide.head(wide.slot_attention(after, slots=slots).slots)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    found.square().sum().backward()
-    first, second = wide.encoder.mlp[0].weight.grad.chunk(2)
-    assert not torch.allclose(first, second)  # so that the two of a channel part
-
-
-@pytest.mark.parametrize("other", [{"channels": 12}, {"slot_dim": 32}, {"strides": (2, 2)}])
-def test_a_network_of_other_sizes_does_not_start_from_it(other, tmp_path):
-    SlotSetPredictor(image_shape=(3, 16, 16), channels=8).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="other sizes or networks"):
-        SlotSetPredictor(**{"image_shape": (3, 16, 16), "channels": 16} | other).start_from(tmp_path)
