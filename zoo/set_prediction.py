@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot._numbers import counts, positive
-from unknot._objects import COORDINATES, OBJECT_SIZE
+from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
@@ -62,12 +62,27 @@ def huber(difference: Tensor) -> Tensor:
     return F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
 
 
-def set_loss(predictions: Tensor, targets: Tensor) -> Tensor:
-    """Huber's loss of each matched pair ``[B, min(K, M)]``, averaged over the numbers of an object."""
+def set_loss(predictions: Tensor, targets: Tensor, attribute_loss: str = "huber") -> Tensor:
+    """The loss of each matched pair ``[B, min(K, M)]``, averaged over the numbers of an object.
+
+    Args:
+        predictions: ``[B, K, 19]``, or rows of any length for Huber's.
+        targets: ``[B, M, 19]``.
+        attribute_loss: ``"huber"`` for all numbers, or ``"cross_entropy"``: that of each number but the coordinates. Of
+            a row of padding only the last number counts then.
+    """
     slot, target = match_sets(predictions, targets)
     matched = predictions.gather(1, slot[..., None].expand(-1, -1, predictions.shape[2]))
     wanted = targets.gather(1, target[..., None].expand(-1, -1, targets.shape[2]))
-    return huber(at_least_float(matched) - at_least_float(wanted)).mean(-1)
+    matched, wanted = at_least_float(matched), at_least_float(wanted)
+    each = huber(matched - wanted)
+    if attribute_loss == "cross_entropy":
+        numbers = slice(COORDINATES.stop, None)
+        logits = torch.logit(matched[..., numbers], eps=1e-6)
+        surprise = F.binary_cross_entropy_with_logits(logits, wanted[..., numbers], reduction="none")
+        each = torch.cat([each[..., COORDINATES], surprise], dim=-1)
+        each = torch.cat([each[..., :REAL] * wanted[..., REAL:], each[..., REAL:]], dim=-1)
+    return each.mean(-1)
 
 
 class PredictedSets(NamedTuple):
@@ -92,8 +107,11 @@ class SetPredictor(TokenModel):
         loss_at_every_iteration: average the loss over the sets after each iteration instead of taking the last one.
         coordinate_scale: coordinates count in the loss and in the matching as if they were in [0, scale], the
             chapter's way to weigh position.
+        attribute_loss: ``"huber"``, the chapter's; or ``"cross_entropy"`` for all numbers but the coordinates, which
+            does not forgive a wrong shape that a prediction is sure of, and teaches shapes sooner. Predictions are
+            matched by Huber's loss either way.
         tokens: arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``channels``, ``strides``,
-            ``lr``, ``warmup_steps``, ``decay_steps``, ``encoder`` and ``padding``.
+            ``lr``, ``warmup_steps``, ``decay_steps``, ``encoder``, ``padding`` and ``batch_norm``.
     """
 
     family = "set-prediction"
@@ -105,14 +123,18 @@ class SetPredictor(TokenModel):
         num_slots: int = 10,
         loss_at_every_iteration: bool = False,
         coordinate_scale: float = 1.0,
+        attribute_loss: str = "huber",
         **tokens: Any,
     ) -> None:
         super().__init__(**tokens)
+        if attribute_loss not in ("huber", "cross_entropy"):
+            raise ValueError(f"attribute_loss must be 'huber' or 'cross_entropy', got {attribute_loss!r}.")
         counts(num_slots=num_slots)
         positive(coordinate_scale=coordinate_scale)
         self.num_slots = num_slots
         self.loss_at_every_iteration = loss_at_every_iteration
         self.coordinate_scale = coordinate_scale
+        self.attribute_loss = attribute_loss
 
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
@@ -155,7 +177,7 @@ class SetPredictor(TokenModel):
         targets = targets.to(history)
         scale = history.new_ones(OBJECT_SIZE)
         scale[COORDINATES] = self.coordinate_scale
-        pairs = set_loss((history * scale).flatten(0, 1), (targets * scale).repeat(steps, 1, 1))
+        pairs = set_loss((history * scale).flatten(0, 1), (targets * scale).repeat(steps, 1, 1), self.attribute_loss)
         each = pairs.sum(1).view(steps, images).mean(1)
         return {"loss": each.mean(), "matched": each[-1].detach()}
 
