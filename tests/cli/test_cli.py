@@ -50,6 +50,7 @@ FEW = [*SMALL, "--data.dataset.num_scenes", "128"]
 INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn ones
     "slot_set_clevr": ["--data.dataset", "unknot.datamodules.ClevrScenes", *SMALL],
     "slot_set_scenes": FEW,
+    "slot_set_scenes_cross_entropy": FEW,
     "slot_set_scenes_tuned": FEW,
     "slot_mlp_scenes": FEW,
     "dspn_scenes": FEW,
