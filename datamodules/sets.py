@@ -6,10 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unknot._numbers import whole
+from unknot._numbers import is_number, whole
 from unknot._seeding import Stream
 from unknot.datamodules.batches import FiniteDataModule, Share
 from unknot.datamodules.scenes import SceneDataset, SetBatch
+from unknot.datamodules.transforms import jittered
 
 
 class SetDataModule(FiniteDataModule):
@@ -32,6 +33,9 @@ class SetDataModule(FiniteDataModule):
         seed: of the stream; ``None`` takes the one of ``seed_everything``.
         steps_per_epoch: how many batches of endless data Lightning calls an epoch; the stream goes on across epochs.
         drop_last: leave out what does not fill a last batch; other examples in every epoch.
+        color_jitter: how far colours of training images vary, in [0, 1]: saturation and contrast by a factor within
+            1 ± this, brightness within a half and each channel within a quarter of it; every image by its own. What
+            learns from drawn scenes then depends less on their colours where it sees others.
 
     >>> from unknot.datamodules.clevr_scenes import ClevrScenes
     >>> data = SetDataModule(ClevrScenes(image_size=64), batch_size=4, seed=0)
@@ -50,6 +54,7 @@ class SetDataModule(FiniteDataModule):
         seed: int | None = None,
         steps_per_epoch: int = 1000,
         drop_last: bool = True,
+        color_jitter: float = 0.0,
     ) -> None:
         for name, given in (("dataset", dataset), ("val_dataset", dataset if val_dataset is None else val_dataset)):
             if not isinstance(given, SceneDataset):
@@ -58,6 +63,9 @@ class SetDataModule(FiniteDataModule):
         whole("num_val_batches", num_val_batches)
         super().__init__(batch_size, num_val_batches if held_out.endless else None, num_workers, seed, drop_last)
         self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
+        if not (is_number(color_jitter) and 0 <= color_jitter <= 1):
+            raise ValueError(f"color_jitter must lie in [0, 1], where 0 is none, got {color_jitter!r}.")
+        self.color_jitter = color_jitter
         self.dataset, self.val_dataset = dataset, held_out
         self.num_held_out = 0
         if val_dataset is None and not dataset.endless:
@@ -79,10 +87,17 @@ class SetDataModule(FiniteDataModule):
 
     def train_batch(self, number: int, share: Share) -> SetBatch:
         """Batch ``number``, drawn or of the pass that it belongs to."""
+        batch: SetBatch
         if self.dataset.endless:
-            return self.dataset.draw(self.batch_size, share.generator(Stream.TRAIN_DATA, number))
-        batch: SetBatch = super().train_batch(number, share)
-        return batch
+            batch = self.dataset.draw(self.batch_size, share.generator(Stream.TRAIN_DATA, number))
+        else:
+            batch = super().train_batch(number, share)
+        if not self.color_jitter:
+            return batch
+        low, high = self.dataset.value_range
+        generator = share.generator(Stream.TRAIN_EXAMPLES, number)
+        images = jittered((batch.images - low) / (high - low), self.color_jitter, generator)
+        return batch._replace(images=low + (high - low) * images)
 
     def held_out_length(self, share: Share) -> int:
         """``num_val_batches``, or the batches of a pass through the held-out data."""

@@ -1,4 +1,4 @@
-"""Transforms of one's own images, as torchvision has them, drawn from a generator of their own."""
+"""Transforms of images: one's own, as torchvision has them, and colours by the batch, each drawn from a generator."""
 
 import random
 from collections.abc import Callable
@@ -33,6 +33,26 @@ def transformed_shape(images: Tensor, transform: Transform | None) -> tuple[int,
         raise ValueError(f"transform must give images [C, H, W], got shape {list(shape)}.")
     channels, height, width = shape
     return channels, height, width
+
+
+def jittered(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
+    """Images ``[N, 3, H, W]`` in [0, 1] in other colours, each in its own, all at once.
+
+    Factors are uniform: 1 ± strength for saturation and for contrast, 1 ± strength / 2 for brightness, and
+    1 ± strength / 4 for each channel, as of another light. (torchvision's ``ColorJitter`` draws once for all
+    images that it is given.)
+
+    >>> images = torch.rand(4, 3, 8, 8)
+    >>> jittered(images, 0.3, torch.Generator().manual_seed(0)).shape
+    torch.Size([4, 3, 8, 8])
+    """
+
+    def factor(reach: float, channels: int = 1) -> Tensor:
+        return 1 + reach * (2 * torch.rand(len(images), channels, 1, 1, generator=generator) - 1)
+
+    saturated = torch.lerp(images.mean(1, keepdim=True), images, factor(strength))
+    contrasted = torch.lerp(images.mean((1, 2, 3), keepdim=True), saturated, factor(strength))
+    return (contrasted * factor(strength / 2) * factor(strength / 4, channels=3)).clamp_(0, 1)
 
 
 def _seed_all(seed: int) -> None:

@@ -14,6 +14,7 @@ from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
 from unknot.datamodules.scenes import SceneDataset, SetBatch
 from unknot.datamodules.sets import SetDataModule
+from unknot.datamodules.transforms import jittered
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +256,46 @@ def test_too_large_batches_are_refused(finite: Any) -> None:
         data.train_dataloader()
     with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
         finite(batch_size=0)
+
+
+# Other colours
+
+
+@pytest.mark.parametrize("make", [endless, "finite"])
+def test_jittered_colours_are_those_of_each_training_image_alone(make: Any, finite: Any) -> None:
+    make = finite if make == "finite" else make
+    plain, other = (next(iter(make(color_jitter=strength).train_dataloader())) for strength in (0.0, 0.5))
+    assert torch.equal(other.targets, plain.targets)
+    assert other.images.shape == plain.images.shape
+    assert other.images.min() >= 0
+    assert other.images.max() <= 1
+    brighter = other.images.mean((1, 2, 3)) / plain.images.mean((1, 2, 3))
+    assert brighter.std() > 0.02  # no two alike
+    again = next(iter(make(color_jitter=0.5, num_workers=1).train_dataloader()))
+    assert torch.equal(again.images, other.images)
+    for one, two in zip(make(color_jitter=0.5).val_dataloader(), make().val_dataloader(), strict=True):
+        assert torch.equal(one.images, two.images)
+
+
+def test_jitter_keeps_the_range_of_values_and_leaves_the_global_generator_alone() -> None:
+    def first(**options: Any) -> Tensor:
+        data = SetDataModule(ClevrScenes(image_size=16, **options), batch_size=4, seed=0, color_jitter=0.4)
+        return next(iter(data.train_dataloader())).images
+
+    state = torch.get_rng_state()
+    torch.testing.assert_close(first(value_range=(-1.0, 1.0)), 2 * first() - 1, atol=1e-5, rtol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_factors_of_jitter_stay_within_what_was_asked() -> None:
+    grey = torch.full((512, 3, 2, 2), 0.5)  # without contrast or saturation: brightness and channels alone
+    jittered_grey = jittered(grey, 0.2, torch.Generator().manual_seed(0))[..., 0, 0] / 0.5
+    assert 0.9 * 0.95 <= jittered_grey.min() < 0.88
+    assert 1.12 < jittered_grey.max() <= 1.1 * 1.05
+    torch.testing.assert_close(jittered(grey, 0.0, torch.Generator()), grey)
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.5, float("nan"), "0.2", True])
+def test_bad_jitter_is_refused(strength: Any) -> None:
+    with pytest.raises(ValueError, match=r"color_jitter must lie in \[0, 1\], where 0 is none"):
+        endless(color_jitter=strength)
