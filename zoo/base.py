@@ -113,8 +113,11 @@ class Model(Pretrained, pl.LightningModule):
         """:attr:`optimizer`, or else Adam; and :attr:`scheduler`, or else the model's own schedule."""
         groups = self.parameter_groups()
         if self.optimizer is None:
-            # One kernel for all parameters. With a gradient scaler it could not clip, so only where there is none.
-            fused = all(parameter.is_cpu for group in groups for parameter in group["params"])
+            # One kernel for all parameters. With a gradient scaler it could not clip, so only where there is none;
+            # and Lightning takes any mixed precision for one with a scaler.
+            trainer = self._trainer
+            clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
+            fused = not clips and all(parameter.is_cpu for group in groups for parameter in group["params"])
             optimizer: torch.optim.Optimizer = torch.optim.Adam(groups, lr=self.lr, fused=fused or None)
         else:
             optimizer = self.optimizer(groups)

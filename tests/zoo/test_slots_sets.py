@@ -381,10 +381,11 @@ def test_fits_plain_loaders_with_a_last_batch_of_one(name, tmp_path):
     assert torch.equal(predicted, torch.cat(run.predict(model, loaders[1])))  # slots are seeded
 
 
+@pytest.mark.parametrize("clip", [None, 1.0])
 @every_model
-def test_mixed_precision(name, tmp_path):
+def test_mixed_precision(name, clip, tmp_path):
     model = build(name)
-    run = trainer(tmp_path, max_steps=3, precision="bf16-mixed")
+    run = trainer(tmp_path, max_steps=3, precision="bf16-mixed", gradient_clip_val=clip)
     run.fit(model, datamodule=scenes())
     assert all(value.isfinite() for value in run.callback_metrics.values())
     numbers = [value for value in model.state_dict().values() if value.is_floating_point()]  # not how many batches
