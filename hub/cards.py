@@ -155,8 +155,8 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def label(metric: str) -> str:
     """A metric's name for people.
 
-    >>> label("factor_vae"), label("mig@quick"), label("elbo_reconstruction")
-    ('FactorVAE', 'MIG @quick', 'ELBO reconstruction')
+    >>> label("factor_vae"), label("mig@quick"), label("downstream_gbt_100")
+    ('FactorVAE', 'MIG @quick', 'Downstream GBT 100')
     """
     metric, at, how = metric.partition("@")
     return f"{_label(metric)} @{how}" if at else _label(metric)
@@ -165,6 +165,7 @@ def label(metric: str) -> str:
 def _label(metric: str) -> str:
     names = {name: name.upper() for name in ("mig", "dci", "sap", "irs", "elbo", "ap", "ari")}
     names |= {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE"}
+    names |= {"downstream_gbt": "Downstream GBT", "downstream_lr": "Downstream LR"}
     for short, long in names.items():
         if metric == short or metric.startswith(f"{short}_"):
             return (long + metric[len(short) :]).replace("_", " ")

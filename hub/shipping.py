@@ -3,6 +3,7 @@
 python -m unknot.hub.shipping                              # all whose training is in runs/, from there
 python -m unknot.hub.shipping betavae-dsprites32 --train   # train it first, where it is not there
 python -m unknot.hub.shipping betavae-dsprites --from runs/mine/version_0
+python -m unknot.hub.shipping --add-scores                 # those that a shipped card lacks, of the shipped weights
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,15 @@ import torch
 import yaml
 from PIL import Image
 
+from unknot._files import replacing
 from unknot._modes import evaluation_mode, fixed_noise
 from unknot.datamodules import DATASETS, GroundTruthDataset
-from unknot.hub.describing import Facts, check_scores
+from unknot.hub.cards import read_card
+from unknot.hub.describing import Facts, card_text, check_scores, facts_from
 from unknot.hub.loading import load
-from unknot.hub.publishing import assemble
+from unknot.hub.publishing import assemble, content_of
 from unknot.hub.refs import ORGANISATION, SHIPPED
+from unknot.hub.sources import CARD
 from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
 from unknot.metrics import METRICS as KNOWN
 from unknot.metrics import Draws, Scores, evaluate
@@ -35,7 +40,10 @@ from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 from unknot.studies.datasets import build
 from unknot.zoo import Model
 
-METRICS = ("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo")
+METRICS = (
+    *("mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "beta_vae", "factor_vae", "elbo"),
+    *("downstream_gbt", "unfairness", "covariate_shift"),
+)
 LICENSE = "apache-2.0"
 COLOURS = 256
 """Of a picture: the package carries many of them. Chosen so that each is far from the others, and then moved to the
@@ -114,6 +122,30 @@ def ship(
     return scores
 
 
+def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = SHIPPED) -> Scores:
+    """Score what a shipped card does not tell yet, by the draws that it was scored by, and give what was new.
+
+    Args:
+        name: of a checkpoint in ``output``.
+        metrics: that its card shall have.
+        output: parent of its folder.
+    """
+    folder = output / name
+    model, old = load(folder), facts_from(read_card((folder / CARD).read_bytes()))
+    wanted = [metric for metric in metrics if not any(_is_of(metric, score) for score in old.scores)]
+    if "codes" not in model.capabilities or not wanted:
+        return Scores()
+    draws = {key: old.scores.protocol[key] for key in ("num_train", "num_test", "seed", "repeats")}
+    new = evaluate(model, DATASETS[model.trained_on or ""](), wanted, **draws)
+    both, spread = {**old.scores, **new}, {**old.scores.std, **new.std}
+    facts = replace(old, scores=Scores(_in_order(both, metrics), std=spread, protocol=old.scores.protocol))
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CARD]
+    files = {path.relative_to(folder).as_posix(): content_of(path) for path in paths}
+    with replacing(folder / CARD) as beside:
+        beside.write_text(card_text(model, f"{ORGANISATION}/{name}", facts, files), encoding="utf-8")
+    return new
+
+
 def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> tuple[bool, Scores]:
     """Round the weights to half precision if the scores stay within their noise; whether it did, and its scores."""
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -153,8 +185,13 @@ def _scores(
     wanted = [metric for metric in metrics if not any(_is_of(metric, name) for name in old)]
     new = evaluate(model, dataset, wanted, **asked) if wanted else Scores(protocol=old.protocol)
     both = {name: value for name, value in {**old, **new}.items() if not name.startswith("aggregation")}
-    order = [name for metric in metrics for name in both if _is_of(metric, name)]
-    return Scores({name: both[name] for name in dict.fromkeys([*order, *both])}, std=new.std, protocol=new.protocol)
+    return Scores(_in_order(both, metrics), std=new.std, protocol=new.protocol)
+
+
+def _in_order(scores: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
+    """Scores in the order of the metrics, and then what is of none of them."""
+    order = [name for metric in metrics for name in scores if _is_of(metric, name)]
+    return {name: scores[name] for name in dict.fromkeys([*order, *scores])}
 
 
 def _is_of(metric: str, name: str) -> bool:
@@ -265,6 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--train", action="store_true", help="train what is not there")
     parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
+    parser.add_argument("--add-scores", action="store_true", help="measure what shipped cards lack, without training")
     parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
     parser.add_argument("--output", type=Path, default=SHIPPED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
@@ -272,6 +310,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{', '.join(unknown)}: not in shipped.yaml, which has {', '.join(recipes)}")
     if arguments.source and len(arguments.names) != 1:
         parser.error("--from is of one checkpoint: name it")
+    if arguments.add_scores:
+        there = [name for name in recipes if (arguments.output / name / CARD).is_file()]
+        for name in arguments.names or there:
+            added = add_scores(name, output=arguments.output)
+            print(f"{name}: {', '.join(added) or 'has all scores'}", flush=True)
+        return 0
     absent = 0
     for name in arguments.names or recipes:
         if arguments.new and (arguments.output / name / "config.json").is_file():

@@ -136,6 +136,19 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     assert trained.core_seconds == json.loads((trained.settings.parent / "record.json").read_text())["core_seconds"]
     assert "hours of a core" in described.body
     assert "Weights are in half precision" in described.body
+    # What a card does not tell yet is added, by its own draws and of its own weights; nothing else changes.
+    weights = (folder / "model.safetensors").read_bytes()
+    assert shipping.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == evaluate(
+        made, "dsprites", "sap", **few
+    )
+    added = show(folder)
+    assert list(added.checkpoint.scores) == ["sap", "mig"]
+    assert added.checkpoint.scores["mig"] == described.checkpoint.scores["mig"]
+    assert added.metadata["unknot"] == described.metadata["unknot"] | {"body": added.metadata["unknot"]["body"]}
+    assert (folder / "model.safetensors").read_bytes() == weights
+    card = (folder / "README.md").read_bytes()
+    assert shipping.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == {}
+    assert (folder / "README.md").read_bytes() == card
     # Scores that the training brought along stay where they are those of these weights, and are taken anew where not.
     brought = {"protocol": dict(scores.protocol), "scores": dict(scores) | {"sap": 0.5}}
     kept = shipping.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
