@@ -15,7 +15,7 @@ from unknot.studies import Study
 from unknot.zoo.pretrained import arguments_of
 
 STUDIES = ["semi_supervised", "unsupervised", "unsupervised_selection", "weakly_supervised"]
-SMALL = ["dsprites32", "rooms32", "s2_32", "weak32", "zoo32", "zoo64"]
+SMALL = ["dsprites32", "rooms32", "s2_32", "shift32", "weak32", "zoo32", "zoo64"]
 TABLE = {  # of the thesis, "Model's hyperparameters"
     "BetaVAE": ("beta", [1, 2, 4, 6, 8, 16]),
     "AnnealedVAE": ("c_max", [5, 10, 25, 50, 75, 100]),

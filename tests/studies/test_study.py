@@ -178,7 +178,9 @@ def test_a_study_written_and_read(dsprites: Make, write: Callable[..., Path], tm
     assert Study.from_file(write(tmp_path / "mine.yaml", dsprites().content)).jobs() == dsprites().jobs()
 
 
-@pytest.mark.parametrize(("name", "count"), [("dsprites32", 72), ("rooms32", 72), ("weak32", 96), ("s2_32", 130)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("dsprites32", 72), ("rooms32", 72), ("weak32", 96), ("s2_32", 130), ("shift32", 24)]
+)
 def test_the_small_studies_stand_for_the_large_ones(name: str, count: int) -> None:
     jobs = Study.from_file(name).jobs()
     assert len(jobs) == count
