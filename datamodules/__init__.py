@@ -11,13 +11,13 @@ from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
 from unknot.datamodules.dsprites import ColorDSprites, DSprites, NoisyDSprites, ScreamDSprites
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
-from unknot.datamodules.frames import FramePairDataModule
 from unknot.datamodules.grid import GridDataset
-from unknot.datamodules.images import ImageDataModule
 from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.mpi3d import MPI3D
-from unknot.datamodules.observed import LabelledImageDataset
+from unknot.datamodules.own.frames import FramePairDataModule
+from unknot.datamodules.own.images import ImageDataModule
+from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.pairs import PairDataModule
 from unknot.datamodules.rooms3d import Rooms3D
 from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch

@@ -12,8 +12,8 @@ from torch import Tensor
 from unknot._files import cache_dir
 from unknot._numbers import whole
 from unknot.datamodules.arguments import height_and_width, two_numbers
-from unknot.datamodules.decoding import load_image, naming
 from unknot.datamodules.grid import Records, fingerprint, with_progress
+from unknot.datamodules.own.decode import load_image, naming
 from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch, objects_of
 
 DISCOVERY_CROP = (29, 221, 64, 256)

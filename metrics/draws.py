@@ -15,7 +15,7 @@ from unknot._modes import evaluation_mode, representation
 from unknot._numbers import whole
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
-from unknot.datamodules.observed import LabelledImageDataset
+from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
 from unknot.metrics.functional.boosting import Backend, SklearnTrees, Trees, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes

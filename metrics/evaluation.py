@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from unknot._numbers import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.factors import check_dataset
-from unknot.datamodules.observed import LabelledImageDataset
+from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.metrics import catalogue, reasoning  # noqa: F401  their import registers the scores
 from unknot.metrics.draws import Draws
 from unknot.metrics.functional.boosting import Backend

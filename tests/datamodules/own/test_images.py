@@ -15,7 +15,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from unknot._lightning import pl
-from unknot.datamodules import FactorDataModule, ImageDataModule, LabelledDataModule, PairDataModule, pictures
+from unknot.datamodules import FactorDataModule, ImageDataModule, LabelledDataModule, PairDataModule
+from unknot.datamodules.own import image_store
 from unknot.metrics import evaluate
 from unknot.metrics.functional import mig
 
@@ -92,7 +93,7 @@ def test_all_images_are_drawn_and_none_on_both_sides(tmp_path: Path, make: Calla
 def test_a_folder_is_decoded_once(photos: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = training(module(photos))
     (file,) = empty_cache.glob("*.npy")
-    monkeypatch.setattr(pictures, "read_image", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_store, "read_image", lambda *_, **__: pytest.fail("decoded again"))
     assert training(module(str(photos))) == first
     assert list(empty_cache.glob("*.npy")) == [file]
 

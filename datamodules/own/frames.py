@@ -14,7 +14,7 @@ from torch import Tensor
 from unknot._numbers import fraction
 from unknot.datamodules.arguments import height_and_width
 from unknot.datamodules.batches import FiniteDataModule
-from unknot.datamodules.decoding import (
+from unknot.datamodules.own.decode import (
     EXTENSIONS,
     Crop,
     check_background,
@@ -22,7 +22,7 @@ from unknot.datamodules.decoding import (
     image_files,
     natural_order,
 )
-from unknot.datamodules.pictures import Pictures, Reading, from_array, from_files
+from unknot.datamodules.own.image_store import Pictures, Reading, from_array, from_files
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
 
 

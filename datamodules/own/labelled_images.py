@@ -7,8 +7,8 @@ from torch import Tensor
 
 from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
-from unknot.datamodules.pictures import Pictures
-from unknot.datamodules.tables import Table
+from unknot.datamodules.own.image_store import Pictures
+from unknot.datamodules.own.label_table import Table
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
 
 

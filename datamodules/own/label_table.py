@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.datamodules.pictures import MOST_NAMED, Pictures
+from unknot.datamodules.own.image_store import MOST_NAMED, Pictures
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from unknot._numbers import fraction, whole
 from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.arguments import height_and_width
 from unknot.datamodules.batches import FiniteDataModule
-from unknot.datamodules.decoding import Crop, check_background, check_crop
-from unknot.datamodules.observed import LabelledImageDataset
-from unknot.datamodules.pictures import CHUNK, Pictures, Reading, open_pictures
-from unknot.datamodules.tables import Table, read_table
+from unknot.datamodules.own.decode import Crop, check_background, check_crop
+from unknot.datamodules.own.image_store import CHUNK, Pictures, Reading, open_pictures
+from unknot.datamodules.own.label_table import Table, read_table
+from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
 
 Split = Literal["train", "val", "all"]

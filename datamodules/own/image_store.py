@@ -17,7 +17,8 @@ from torch.utils.data import Dataset, IterableDataset
 from tqdm.auto import tqdm
 
 from unknot._files import cache_dir
-from unknot.datamodules.decoding import (
+from unknot.datamodules.grid import Bytes, Grid, fingerprint, made_once
+from unknot.datamodules.own.decode import (
     EXTENSIONS,
     Crop,
     as_frames,
@@ -28,7 +29,6 @@ from unknot.datamodules.decoding import (
     read_image,
     to_gray,
 )
-from unknot.datamodules.grid import Bytes, Grid, fingerprint, made_once
 
 CHUNK = 256  # images that are decoded at a time
 MOST_NAMED = 20  # files in one message

@@ -1,0 +1,1 @@
+"""Users' own images, labels and videos."""
