@@ -24,7 +24,7 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["HF_HUB_DISABLE_PROGRESS_BAR
 
 from huggingface_hub import HfApi, snapshot_download
 
-from unknot.hub.storage import Store
+from unknot.hub.server.storage import Store
 
 SERVE = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 STATIC = """

@@ -288,7 +288,7 @@ def _publish_shipped(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from unknot.hub.server import serve
+    from unknot.hub.server.app import serve
 
     serve(
         arguments.folder,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from unknot.hub.loading import load
     from unknot.hub.publishing import push
     from unknot.hub.releasing import publish_shipped
-    from unknot.hub.server import serve
+    from unknot.hub.server.app import serve
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
 _HOMES = {
@@ -38,7 +38,7 @@ _HOMES = {
     "publish_shipped": "releasing",
     "pull": "listing",
     "push": "publishing",
-    "serve": "server",
+    "serve": "server.app",
     "show": "listing",
 }
 

@@ -26,15 +26,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tqdm.auto import tqdm
 
 from unknot._files import replacing
-from unknot.hub import client, serving
+from unknot.hub import client
 from unknot.hub.cards import plain
 from unknot.hub.errors import AccessError, UnreachableError
 from unknot.hub.index import Entry, Index, place
 from unknot.hub.jobs import Jobs
 from unknot.hub.listing import pull
-from unknot.hub.pages import CLOSED, HEADERS, asset, bundle, page_with
 from unknot.hub.pictures import WIDTHS, read_picture
-from unknot.hub.serving import Answer, Names, body_bytes, body_json, field
+from unknot.hub.web import serving
+from unknot.hub.web.pages import CLOSED, HEADERS, asset, bundle, page_with
+from unknot.hub.web.serving import Answer, Names, body_bytes, body_json, field
 
 PORT = 8800
 

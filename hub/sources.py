@@ -12,10 +12,10 @@ from typing import Any
 from unknot.hub import cache, client
 from unknot.hub.bounded import read_limited
 from unknot.hub.cards import MAX_CARD, facts_of, read_card
-from unknot.hub.disk import digest
 from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
 from unknot.hub.naming import COMMIT
 from unknot.hub.refs import ORGANISATION, parse_ref, shipped_folder, shipped_names
+from unknot.hub.server.incoming import digest
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)

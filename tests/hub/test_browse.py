@@ -20,14 +20,15 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.hub import live, push, refs, serving, training
+from unknot.hub import live, push, refs, training
 from unknot.hub.browsing import Keys, browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
 from unknot.hub.kinds import describe_model, family_of
 from unknot.hub.live import LatentPlayer, Players, player_of, read_image
-from unknot.hub.pages import PAGE, bundle, joined, modules, policy
 from unknot.hub.pictures import read_picture
+from unknot.hub.web import serving
+from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy
 from unknot.metrics import Scores
 from unknot.zoo import (
     AdaGVAE,

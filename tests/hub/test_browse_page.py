@@ -11,10 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from unknot.hub import browsing, push, refs, serving
+from unknot.hub import browsing, push, refs
 from unknot.hub.browsing import browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index
+from unknot.hub.web import serving
 from unknot.zoo import WReN
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")

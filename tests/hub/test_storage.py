@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from unknot.hub import client
 from unknot.hub.naming import check_file_name, check_repo_id
-from unknot.hub.storage import Missing, Stale, Store, Taken
+from unknot.hub.server.storage import Missing, Stale, Store, Taken
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_accepted_names_stay_inside(text):
 
 CRASH = """
 import os, sys
-from unknot.hub.storage import Store
+from unknot.hub.server.storage import Store
 store, after = Store(sys.argv[1]), int(sys.argv[2])
 steps = 0
 def counted(function):

@@ -19,12 +19,13 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session
 
-from unknot.hub import catalogue, serving
-from unknot.hub.commits import CommitReader
-from unknot.hub.ground import MARK
-from unknot.hub.records import Damaged
-from unknot.hub.server import hub_app
-from unknot.hub.storage import MAX_FILES, Missing, Store, Taken
+from unknot.hub.server import catalogue
+from unknot.hub.server.app import hub_app
+from unknot.hub.server.commit_body import CommitReader
+from unknot.hub.server.commit_log import Damaged
+from unknot.hub.server.folder import MARK
+from unknot.hub.server.storage import MAX_FILES, Missing, Store, Taken
+from unknot.hub.web import serving
 
 UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 

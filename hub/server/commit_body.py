@@ -12,11 +12,11 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from unknot.hub.disk import Incoming
 from unknot.hub.naming import check_file_name
-from unknot.hub.records import Files
-from unknot.hub.serving import field, parse
-from unknot.hub.storage import MAX_FILES, Store
+from unknot.hub.server.commit_log import Files
+from unknot.hub.server.incoming import Incoming
+from unknot.hub.server.storage import MAX_FILES, Store
+from unknot.hub.web.serving import field, parse
 
 SHORT = 1 << 20
 """Bytes of a line that are read as a whole."""

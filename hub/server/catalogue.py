@@ -9,8 +9,8 @@ from typing import Any
 from unknot._files import replacing
 from unknot.hub.bounded import Cache, read_limited
 from unknot.hub.cards import MAX_CARD, Card, read_card
-from unknot.hub.records import Commit, Damaged, Repo
-from unknot.hub.storage import Missing, Store
+from unknot.hub.server.commit_log import Commit, Damaged, Repo
+from unknot.hub.server.storage import Missing, Store
 
 CARDS = 128 << 20
 """Bytes of cards, as JSON, that stay in memory."""

@@ -6,8 +6,8 @@ What is swept away in this folder must be ours, so one that holds something else
 from pathlib import Path
 from typing import IO
 
-from unknot.hub.disk import durably, is_part
 from unknot.hub.naming import HASH
+from unknot.hub.server.incoming import durably, is_part
 
 try:
     import fcntl

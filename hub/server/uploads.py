@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unknot.hub.access import Access
 from unknot.hub.cards import read_card
-from unknot.hub.commits import CommitReader
-from unknot.hub.disk import git_hash
-from unknot.hub.downloads import MODEL
 from unknot.hub.naming import HASH, check_file_name
-from unknot.hub.serving import Answer, body_json, chunks, drain, field
-from unknot.hub.storage import Missing, Store
+from unknot.hub.server.access import Access
+from unknot.hub.server.commit_body import CommitReader
+from unknot.hub.server.downloads import MODEL
+from unknot.hub.server.incoming import git_hash
+from unknot.hub.server.storage import Missing, Store
+from unknot.hub.web.serving import Answer, body_json, chunks, drain, field
 
 INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
 PIECE = 1 << 20  # bytes of an upload that are handed to a thread at a time; larger ones leave the cache

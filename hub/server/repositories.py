@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unknot.hub.access import Access
-from unknot.hub.catalogue import Catalogue, Row, entry
-from unknot.hub.downloads import MODEL, hashes
-from unknot.hub.records import Damaged
-from unknot.hub.serving import Answer, body_json, field, refusal
-from unknot.hub.storage import Missing, Store, Taken
+from unknot.hub.server.access import Access
+from unknot.hub.server.catalogue import Catalogue, Row, entry
+from unknot.hub.server.commit_log import Damaged
+from unknot.hub.server.downloads import MODEL, hashes
+from unknot.hub.server.storage import Missing, Store, Taken
+from unknot.hub.web.serving import Answer, body_json, field, refusal
 
 PAGE = 1000
 COMMITS = 100

@@ -16,16 +16,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from unknot.hub import serving
-from unknot.hub.access import Access, UnknownToken, read_tokens
-from unknot.hub.downloads import Downloads
 from unknot.hub.naming import check_repo_id
-from unknot.hub.pages import HEADERS, PAGE, asset
-from unknot.hub.records import Damaged
-from unknot.hub.repositories import Repositories
-from unknot.hub.serving import Names, refusal
-from unknot.hub.storage import Missing, Stale, Store, Taken
-from unknot.hub.uploads import Uploads
+from unknot.hub.server.access import Access, UnknownToken, read_tokens
+from unknot.hub.server.commit_log import Damaged
+from unknot.hub.server.downloads import Downloads
+from unknot.hub.server.repositories import Repositories
+from unknot.hub.server.storage import Missing, Stale, Store, Taken
+from unknot.hub.server.uploads import Uploads
+from unknot.hub.web import serving
+from unknot.hub.web.pages import HEADERS, PAGE, asset
+from unknot.hub.web.serving import Names, refusal
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

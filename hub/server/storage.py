@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.disk import Incoming, digest, is_part
-from unknot.hub.ground import FOLDERS, take_folder
 from unknot.hub.naming import COMMIT, HASH, check_file_name, check_repo_id
-from unknot.hub.records import Commit, Damaged, Files, Records, Repo
+from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
+from unknot.hub.server.folder import FOLDERS, take_folder
+from unknot.hub.server.incoming import Incoming, digest, is_part
 
 MAX_FILES = 1000
 

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unknot.hub.access import Access
-from unknot.hub.records import Damaged
-from unknot.hub.serving import Answer, Content, body_bytes, body_json, field, refusal
-from unknot.hub.storage import Missing, Store
+from unknot.hub.server.access import Access
+from unknot.hub.server.commit_log import Damaged
+from unknot.hub.server.storage import Missing, Store
+from unknot.hub.web.serving import Answer, Content, body_bytes, body_json, field, refusal
 
 MODEL = "/api/models/{namespace}/{name}"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"

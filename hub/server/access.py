@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from unknot.hub.storage import Missing, Store
+from unknot.hub.server.storage import Missing, Store
 
 
 class UnknownToken(HTTPException):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unknot.hub.bounded import Cache
-from unknot.hub.disk import durably
 from unknot.hub.naming import COMMIT, HASH, check_repo_id
+from unknot.hub.server.incoming import durably
 
 CACHED_FILES = 200_000
 """Entries of commits that are kept in memory, about half a kilobyte each."""
