@@ -19,7 +19,7 @@ from unknot.solvers.problem import Problem, check_gradient, read_problem
 from unknot.solvers.result import Result, Run, State, Status
 from unknot.solvers.steps import Step, StepSize
 
-VARIANTS = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
+VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
 _ALIASES = {
     "nnmp": "plain",
     "annmp": "away",
@@ -56,6 +56,7 @@ def nonnegative_matching_pursuit(
         z_k = lmo_{𝒜 ∪ 0}(∇f(θ_k)),   v_k = argmax_{v ∈ 𝒮 ∪ 0} ⟨∇f(θ_k), v⟩,   γ = -⟨∇f(θ_k), d⟩ / (L ‖d‖²)
 
         plain              d is the better of z_k and -θ_k/‖θ_k‖_𝒜
+        affine-invariant   the same with L_cone(𝒜) in place of L ‖d‖²: the iterates follow any linear map of the space
         away               d is the better of z_k and -v_k, the latter with γ ≤ α_v
         pairwise           d = z_k - v_k with γ ≤ α_v
         norm-corrective    (FCNNMP Variant 0)  θ_{k+1} = argmin_{θ ∈ cone(𝒮 ∪ z_k)} ‖θ - (θ_k - ∇f(θ_k)/L)‖²
@@ -73,9 +74,9 @@ def nonnegative_matching_pursuit(
         atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
             direction.
         x0: start in cone(𝒜), or an earlier :class:`Result`; 0 if left out, as in the thesis.
-        variant: one of the six above.
+        variant: one of the seven above.
         step: "short" (the formula above), "line-search" or "backtracking"; "auto" is "short" where L is known.
-        smoothness: L, if it should not be the objective's own.
+        smoothness: L, if it should not be the objective's own; for "affine-invariant" L_cone(𝒜).
         radius: a bound on ‖θ*‖_𝒜, if one is known: it makes a certificate where f is not strongly convex.
         max_iterations: updates at most.
         tol: stop once the gap is at most this; without any certificate, once no direction descends faster than this.
@@ -105,7 +106,14 @@ def nonnegative_matching_pursuit(
         return _fnnomp(problem, certificate, run)
     if variant == "fully-corrective" and step == "auto" and smoothness is None and factored.applies(problem):
         return factored.nonnegative_pursuit(problem, certificate, run)
-    rule = _step_size(f, step, smoothness, variant)
+    if affine := variant == "affine-invariant":
+        # L_cone(𝒜) = max_z ⟨z, ∇²f z⟩ over the atoms: -θ/‖θ‖_𝒜 is in -conv(𝒜), where no curvature is larger.
+        if step not in ("auto", "affine"):
+            raise ValueError(f"step {step!r} is not for the affine-invariant variant: leave it out.")
+        largest_curvature = atom_set.largest_curvature(f) if smoothness is None else smoothness
+        rule = StepSize("affine", f, None, default="affine", atomic_smoothness=largest_curvature)
+    else:
+        rule = _step_size(f, step, smoothness, variant)
     correction: Correction | None = None
     if variant == "norm-corrective":
         correction = NormCorrection(f, zero, smoothness, CONE)
@@ -147,9 +155,10 @@ def nonnegative_matching_pursuit(
             continue
 
         direction, largest, dropped = along(z), math.inf, None
-        if variant == "plain":
+        if variant == "plain" or affine:
             if size > 0 and shrink / size > descent:
-                direction, largest = Direction(-1.0, ()), 1.0
+                largest = size if affine else 1.0  # along -θ/‖θ‖_𝒜, or -θ: other steps do not depend on its length
+                direction = Direction(-1 / largest, ())
         elif len(active):
             v, weight = active.worst(gradient)
             ascent = v.inner(gradient)

@@ -1,7 +1,7 @@
 """The constants of the analysis, for sets and objectives small or simple enough to have them computed.
 
-L_𝒜 and μ_𝒜 measure an objective in the atomic norm, the minimal directional width and the cone width measure a set,
-ν and ν' couple a set with the sampling of the accelerated methods.
+L_𝒜, μ_𝒜, C_f and R_𝒜 measure an objective over a set, the minimal directional, cone and pyramidal widths measure a set,
+δ̂, ν and ν' couple a set with the sampling of random and accelerated methods.
 """
 
 import itertools
@@ -15,7 +15,7 @@ import torch
 
 from unknot.solvers._arrays import as_tensor
 from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
-from unknot.solvers.objectives import as_objective
+from unknot.solvers.objectives import Objective, as_objective
 
 
 def _rows(atoms: AtomSet, what: str) -> np.ndarray:
@@ -161,6 +161,78 @@ def atomic_smoothness(objective: Any, atoms: Any) -> float | None:
     return as_atoms(atoms).largest_curvature(as_objective(objective))
 
 
+def _restricted(f: Objective, basis: np.ndarray) -> np.ndarray:
+    """The Hessian of a quadratic in the coordinates of an orthonormal basis ``[r, d]``."""
+    whole = f.hessian()
+    assert whole is not None
+    hessian: np.ndarray = basis @ whole.cpu().double().numpy() @ basis.T
+    return hessian
+
+
+def curvature_constant(objective: Any, atoms: Any) -> float | None:
+    """C_f = sup of 2 D(q + γ(s - q), q) / γ² over s ∈ 𝒜, q ∈ conv(𝒜), γ ∈ (0, 1], or an upper bound; None if unknown.
+
+    For a quadratic with Hessian H it is max ⟨s - q, H(s - q)⟩ over pairs of atoms, which is 4 L_𝒜 for a symmetric set.
+    Where the Hessian is only bounded, or the set neither symmetric nor finite, it is a bound, such as L · diam(𝒜)².
+
+    >>> from unknot.solvers.atoms import Simplex
+    >>> curvature_constant(np.zeros(3), Simplex(1.0, dim=3))
+    2.0
+    """
+    f, atom_set = as_objective(objective), as_atoms(atoms)
+    if atom_set.symmetric:
+        smoothness = atom_set.largest_curvature(f)
+        return None if smoothness is None else 4 * smoothness
+    rows, whole = atom_set.all_atoms(), f.hessian()
+    if rows is not None and whole is not None:
+        products = rows @ whole.cpu().double().numpy() @ rows.T
+        squares = products.diagonal()
+        return float((squares[:, None] + squares - 2 * products).max())
+    known = f.smoothness is not None and atom_set.diameter is not None
+    return f.smoothness * atom_set.diameter**2 if known else None  # type: ignore[operator]
+
+
+def level_set_radius(objective: Any, atoms: Any, x0: Any) -> float:
+    """R_𝒜 = max ‖θ - θ*‖_𝒜 over θ ∈ lin(𝒜) with f(θ) ≤ f(x0), of the rates over spans, for a quadratic f.
+
+    The level set is an ellipsoid, on which the atomic norm is at most √(2 (f(x0) - f*) / μ_𝒜), and somewhere equal.
+
+    >>> from unknot.solvers.atoms import L1Ball
+    >>> round(level_set_radius(np.zeros(2), L1Ball(1.0, dim=2), np.array([3.0, 4.0])), 6)  # 5 √2
+    7.071068
+    """
+    f, atom_set = as_objective(objective), as_atoms(atoms)
+    if not f.quadratic:
+        raise ValueError(f"a level set is known for quadratics: expected LeastSquares or Quadratic, not {f}.")
+    rows = _rows(atom_set, "the radius of a level set")
+    _, values, right = np.linalg.svd(rows, full_matrices=False)
+    basis = right[values > 1e-10 * values[0]]
+    slope = basis @ as_tensor(f.gradient(x0), "the gradient").cpu().double().numpy()
+    convexity = atomic_strong_convexity(f, atom_set)
+    if convexity == 0:
+        return math.inf if slope.any() else 0.0
+    return math.sqrt(float(slope @ np.linalg.solve(_restricted(f, basis), slope)) / convexity)
+
+
+def random_pursuit_constant(atoms: Any, *, dim: int | None = None) -> float:
+    """δ̂² = min_{d ∈ lin(𝒜)} E⟨d, z⟩² / ‖d‖²_𝒜* of random pursuit, with z drawn uniformly as the solvers draw it.
+
+    With P the pseudo-inverse of E[zzᵀ] it is 1 / max_z ‖z‖²_P; 1/n for coordinates and the sphere in n dimensions.
+
+    >>> random_pursuit_constant(np.eye(4))
+    0.25
+    """
+    atom_set = as_atoms(atoms)
+    rows = atom_set.all_atoms()
+    if rows is None:
+        size = dim if dim is not None else math.prod(atom_set.shape or (0,))
+        if not size or atom_set.radius is None:
+            raise ValueError(f"the dimension of {atom_set} is unknown: pass dim.")
+        return atom_set.radius**2 / atom_set.acceleration(False, size)
+    squares = np.einsum("ni,ij,nj->n", rows, np.linalg.pinv(rows.T @ rows / len(rows), hermitian=True), rows)
+    return float(1 / squares.max())
+
+
 def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
     """μ_𝒜 = inf over x ≠ y in lin(𝒜) of 2 D(y, x) / ‖y - x‖_𝒜², exactly for a quadratic and a small finite set.
 
@@ -187,10 +259,7 @@ def atomic_strong_convexity(objective: Any, atoms: Any) -> float:
             "so make the set symmetric."
         )
     _, values, right = np.linalg.svd(rows, full_matrices=False)
-    basis = right[values > 1e-10 * values[0]]
-    whole = f.hessian()
-    assert whole is not None
-    hessian = basis @ whole.cpu().double().numpy() @ basis.T
+    hessian = _restricted(f, right[values > 1e-10 * values[0]])
     if np.linalg.eigvalsh(hessian)[0] <= 1e-13 * np.linalg.eigvalsh(hessian)[-1]:
         return 0.0
     spread = np.einsum("fi,ij,fj->f", normals, np.linalg.inv(hessian), normals) / offsets**2
@@ -237,22 +306,52 @@ def cone_width(atoms: Any) -> float:
     0.707107
     """
     rows = _rows(as_atoms(atoms), "the cone width")
-    rows = np.vstack([np.zeros((1, rows.shape[1])), rows])
+    _few(np.vstack([np.zeros((1, rows.shape[1])), rows]), "the cone width")
+    return min(_pyramidal_width(face.T) for face in generating_faces(atoms))
+
+
+def generating_faces(atoms: Any) -> list[np.ndarray]:
+    """g-faces of cone(𝒜): the points of 𝒜 ∪ 0 on every face of the cone, as columns, but for the face {0}.
+
+    >>> [face.shape for face in generating_faces(np.eye(2))]
+    [(2, 2), (2, 2), (2, 3)]
+    """
+    rows = _rows(as_atoms(atoms), "the generating faces")
+    rows = np.unique(np.vstack([np.zeros((1, rows.shape[1])), rows]).round(12), axis=0)
+    return [rows[list(face)].T for face in sorted(_faces(rows, generating=True), key=lambda face: (len(face), face))]
+
+
+def pyramidal_width(atoms: Any) -> float:
+    """PWidth(𝒜) of the linear rates of Frank-Wolfe, for at most 14 atoms in at most 4 dimensions.
+
+    The definition is that of :func:`cone_width`, over all faces of conv(𝒜) in place of the generating ones.
+
+    >>> round(pyramidal_width(np.array([[-1.0, 1.0, -1.0, 1.0], [-1.0, -1.0, 1.0, 1.0]])), 6)  # side/√d of the cube
+    1.414214
+    """
+    rows = _few(_rows(as_atoms(atoms), "the pyramidal width"), "the pyramidal width")
+    if len(rows) < 2:
+        raise ValueError("the pyramidal width of a single atom is not defined: expected two or more.")
+    return min(_pyramidal_width(rows[list(face)]) for face in _faces(rows))
+
+
+def _few(rows: np.ndarray, what: str) -> np.ndarray:
+    """The distinct rows, unless they are too many for brute force."""
     rows = np.unique(rows.round(12), axis=0)
     dimension = int(np.linalg.matrix_rank(rows))
     if dimension > 4 or len(rows) > 14:
         raise ValueError(
-            f"the cone width of {len(rows) - 1} atoms in {dimension} dimensions is out of reach: at most 13 in 4."
+            f"{what} of {len(rows)} atoms, 0 included, in {dimension} dimensions is out of reach: at most 14 in 4."
         )
-    return min(_pyramidal_width(rows[list(face)]) for face in _generating_faces(rows))
+    return rows
 
 
-def _generating_faces(rows: np.ndarray) -> set[tuple[int, ...]]:
-    """Index sets of the atoms on each face of cone(rows): on all of some facets of the hull that pass through 0."""
+def _faces(rows: np.ndarray, generating: bool = False) -> set[tuple[int, ...]]:
+    """Index sets of the atoms on each face of conv(rows), or of cone(rows), whose facets pass through 0."""
     points, normals, offsets = _hull(rows)
     origin = points[np.square(rows).sum(1).argmin()]
     slack = 1e-9 * np.abs(points).max()
-    through = [f for f in range(len(offsets)) if abs(normals[f] @ origin - offsets[f]) < slack]
+    through = [f for f in range(len(offsets)) if not generating or abs(normals[f] @ origin - offsets[f]) < slack]
     on = np.abs(points @ normals.T - offsets) < slack
     faces = set()
     for count in range(min(len(through), points.shape[1]) + 1):

@@ -1,6 +1,8 @@
 """Pictures of Part I: ``python docs/solvers/solver_figures.py NAME --out FOLDER``.
 
 cone: projections on 20 random cones by six methods (the figure of section "Empirical Convergence").
+zigzag: iterates of NNMP and ANNMP in a cone of the plane, from a start with weight on an atom that must go.
+faces: the atomic norm of a set without the origin inside, and the generating faces of its cone.
 acceleration: matching pursuit, random pursuit and their accelerated forms, with the bound of the theorem.
 rates: objective residual and feasibility of homotopy CGM, deterministic and stochastic, with the slopes of the theorem.
 kmeans: both methods on the SDP relaxation of k-means; --data is a MATLAB file with features "digits" [d, n].
@@ -26,7 +28,7 @@ from unknot.solvers.atoms import Dictionary
 from unknot.solvers.boosting import VariationalResult
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
-from unknot.solvers.geometry import acceleration_constant
+from unknot.solvers.geometry import acceleration_constant, atomic_norm, generating_faces
 from unknot.solvers.objectives import Quadratic
 from unknot.solvers.pursuit import matching_pursuit
 from unknot.solvers.targets import read_target
@@ -498,8 +500,63 @@ def figure_acceleration(out: Path, iterations: int | None, data: Path | None) ->
     write_csv(out / "acceleration.csv", curves)
 
 
+def figure_zigzag(out: Path, iterations: int | None, data: Path | None) -> None:
+    """Iterates of NNMP, which can only shrink all weights at once, and of ANNMP, which takes a single one away."""
+    atoms, target, start = np.array([[1.0, 0.34], [0.0, 0.94]]), np.array([1.6, -0.5]), np.array([0.64, 0.94])
+    figure, axes = _axes(2)
+    curves: Curves = {}
+    for axis, (name, variant) in zip(axes, (("NNMP", "plain"), ("ANNMP", "away")), strict=True):
+        steps: list[np.ndarray] = []
+        nonnegative_matching_pursuit(
+            target,
+            atoms,
+            start,
+            variant=variant,
+            max_iterations=iterations or 30,
+            tol=1e-12,
+            callback=lambda state, steps=steps: steps.append(state.x),  # type: ignore[misc]
+        )
+        path = np.pad(np.array(steps), ((0, (iterations or 30) + 1 - len(steps)), (0, 0)), mode="edge")
+        curves.update({f"{name} {letter}": column for letter, column in zip("xy", path.T, strict=True)})
+        axis.fill(*np.stack([np.zeros(2), 9 * atoms[:, 0], 9 * atoms[:, 1]]).T, color="#eeeeee")
+        for atom, colour in zip(atoms.T, ("#3b3b3b", "#2e8b57"), strict=True):
+            axis.annotate("", atom, (0, 0), arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.8})
+        axis.plot(*path.T, "o-", color=STYLES[name][0], markersize=3, linewidth=1.2)
+        axis.plot(*target, "x", color="#3b3b3b")
+        axis.plot(target[0], 0, "*", color="#3b3b3b", markersize=10)
+        axis.set(title=f"{name}: {len(steps) - 1} steps", xlim=(-0.1, 2.0), ylim=(-0.6, 1.2), aspect="equal")
+    _save(figure, out / "zigzag.png")
+    write_csv(out / "zigzag.csv", curves)
+
+
+def figure_faces(out: Path, iterations: int | None, data: Path | None) -> None:
+    """The boundary of c · conv(𝒜 ∪ 0) for some c; and conv(𝒜 ∪ 0) with the generating faces of cone(𝒜) drawn thick."""
+    atoms = np.array([[1.0, 1.3, 0.8, 0.2], [0.2, 0.7, 1.2, 0.9]])
+    angles = np.linspace(np.arctan2(0.2, 1.0), np.arctan2(0.9, 0.2), (iterations or 100) + 1)
+    rays = np.stack([np.cos(angles), np.sin(angles)])
+    edge = rays / [atomic_norm(ray, atoms) for ray in rays.T]
+    figure, axes = _axes(2)
+    for c in (0.5, 1.0, 1.5):
+        axes[0].fill(*np.hstack([np.zeros((2, 1)), c * edge]), fill=False, edgecolor="#1f6fb4", linewidth=c)
+        axes[0].annotate(f"c = {c:g}", c * edge[:, len(angles) // 2], fontsize=8)
+    axes[0].set_title("atomic norm: c · conv(𝒜 ∪ 0)".replace("𝒜", "A"), fontsize=10)
+    axes[1].fill(*np.hstack([np.zeros((2, 1)), 5 * edge[:, [0, -1]]]), color="#eeeeee")
+    axes[1].fill(*np.hstack([np.zeros((2, 1)), edge]), color="#c9dcef")
+    for face in generating_faces(atoms):
+        if np.linalg.matrix_rank(face) == 1:
+            axes[1].plot(*face, color="#c0392b", linewidth=3)
+    axes[1].plot(*atoms, "o", color="#3b3b3b", markersize=4)
+    axes[1].set_title("cone(A), and its generating faces: red, blue and the origin", fontsize=10)
+    for axis in axes:
+        axis.set(xlim=(-0.1, 2.1), ylim=(-0.1, 1.9), aspect="equal")
+    _save(figure, out / "faces.png")
+    write_csv(out / "faces.csv", {"conv(A) x": edge[0], "conv(A) y": edge[1]})
+
+
 FIGURES = {
     "cone": figure_cone,
+    "zigzag": figure_zigzag,
+    "faces": figure_faces,
     "acceleration": figure_acceleration,
     "rates": figure_rates,
     "kmeans": figure_kmeans,

@@ -208,7 +208,7 @@ def test_a_start_in_the_cone_is_taken_apart(variant: str, cone: Any) -> None:
     x0 = atoms @ np.linspace(0, 5, 15)
     result = nonnegative_matching_pursuit(target, atoms, x0, variant=variant, max_iterations=4000, tol=1e-6)
     assert result.trace.value[0] == pytest.approx(np.square(x0 - target).sum() / 2)
-    assert result.value == pytest.approx(best, abs=1e-2 if variant == "plain" else 1e-6)
+    assert result.value == pytest.approx(best, abs=1e-2 if variant in ("plain", "affine-invariant") else 1e-6)
 
 
 def test_projection_on_the_semidefinite_cone() -> None:
@@ -266,3 +266,38 @@ def test_iterates_are_those_of_the_box(variant: str, cone: Any) -> None:
         alpha = alpha + min(-(gradient @ d) / (d @ d), limit) * change
     result = nonnegative_matching_pursuit(Quadratic(hessian, target), atoms, variant=variant, max_iterations=40, tol=0)
     np.testing.assert_allclose(result.coefficients, alpha, atol=1e-9)
+
+
+def test_affine_invariant_variant(cone: Any) -> None:
+    """Its iterates follow a linear map where those of the plain variant do not, and its theorem's bound holds."""
+    atoms, target, best = cone(0, True, dim=12, count=20)
+    transform = np.random.default_rng(5).standard_normal((12, 12)) + 2 * np.eye(12)
+
+    def iterates(variant: str, m: np.ndarray) -> np.ndarray:
+        path: list[np.ndarray] = []
+        nonnegative_matching_pursuit(
+            LeastSquares(m, target),
+            np.linalg.solve(m, atoms),
+            variant=variant,
+            max_iterations=300,
+            tol=0,
+            callback=lambda state: path.append(m @ state.x),
+        )
+        return np.array(path)
+
+    own, mapped = iterates("affine-invariant", np.eye(12)), iterates("affine-invariant", transform)
+    np.testing.assert_allclose(own, mapped, atol=1e-8)
+    assert np.abs(iterates("plain", np.eye(12)) - iterates("plain", transform)).max() > 1e-3
+    errors = np.square(own - target).sum(1) / 2 - best
+    assert (np.diff(errors) <= 1e-12).all()
+    # L_cone is 1 for unit atoms and this f, and then the step is that of the plain variant but along -θ/‖θ‖_A.
+    result = nonnegative_matching_pursuit(target, atoms, variant="affine-invariant", max_iterations=2000, tol=1e-6)
+    assert result.smoothness == pytest.approx(1.0)
+    assert result.value - best <= 1e-3 * best
+    assert (result.coefficients >= 0).all()
+    steep = nonnegative_matching_pursuit(
+        lambda x: (x - 1).pow(4).sum(), np.eye(3), np.zeros(3), variant="affine-invariant"
+    )
+    assert steep.value < 1e-4
+    with pytest.raises(ValueError, match="leave it out"):
+        nonnegative_matching_pursuit(target, atoms, variant="affine-invariant", step="short")

@@ -24,7 +24,7 @@ def test_examples_run(page: str) -> None:
         assert (PAGES / link).exists()
 
 
-@pytest.mark.parametrize(("name", "columns"), [("cone", 12), ("acceleration", 6)])
+@pytest.mark.parametrize(("name", "columns"), [("cone", 12), ("acceleration", 6), ("zigzag", 4), ("faces", 2)])
 def test_figures_are_written(name: str, columns: int, tmp_path: Path) -> None:
     assert figures.main([name, "--out", str(tmp_path / "new"), "--iterations", "15"]) == 0
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"{name}.csv", f"{name}.png"]
@@ -34,7 +34,11 @@ def test_figures_are_written(name: str, columns: int, tmp_path: Path) -> None:
     assert len(rows) == 17
     assert len(rows[0]) == columns + 1
     values = np.array(rows[1:], dtype=float)
-    assert (values[-1, 1:] < values[1, 1:]).all()
+    if name == "zigzag":  # away steps are at the optimum, the plain method is still on its way
+        np.testing.assert_allclose(values[-1, 3:], [1.6, 0.0], atol=1e-6)
+        assert values[-1, 2] > 0.2
+    elif name != "faces":
+        assert (values[-1, 1:] < values[1, 1:]).all()
 
 
 def test_figures_complain_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.spatial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,3 +173,86 @@ def test_cone_width_of_spans_is_at_most_the_minimal_directional_width() -> None:
 def test_what_is_out_of_reach_says_so(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()  # type: ignore[operator]
+
+
+def test_curvature_constant_of_frank_wolfe() -> None:
+    """C_f against sampled pairs of the definition, and its bound L diam²."""
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((3, 3))
+    f = Quadratic(root @ root.T)
+    for atoms in (Dictionary(ATOMS), Dictionary(ATOMS, symmetric=True), L1Ball(2.0, dim=3), Simplex(1.0, dim=3)):
+        rows = atoms.all_atoms()
+        assert rows is not None
+        q = rng.dirichlet(np.full(len(rows), 0.1), 4000) @ rows
+        s = rows[rng.integers(len(rows), size=4000)]
+        sampled = np.einsum("ni,ij,nj->n", s - q, root @ root.T, s - q).max()
+        constant = geometry.curvature_constant(f, atoms)
+        assert constant is not None
+        assert sampled <= constant * (1 + 1e-12)
+        assert constant == pytest.approx(sampled, rel=0.1)
+        assert constant <= f.smoothness * atoms.diameter**2 * (1 + 1e-12)
+    assert geometry.curvature_constant(f, L2Ball(2.0)) == pytest.approx(16 * f.smoothness)
+    assert geometry.curvature_constant(f, PSDTrace(1.0)) == pytest.approx(2 * f.smoothness)  # the bound L diam²
+    assert geometry.curvature_constant(f, Custom(lambda d: -d)) is None
+
+
+def test_radius_of_the_level_set() -> None:
+    rng = np.random.default_rng(4)
+    root, x0 = rng.standard_normal((3, 3)), rng.standard_normal(3)
+    f, atoms = Quadratic(root @ root.T, rng.standard_normal(3)), Dictionary(ATOMS, symmetric=True)
+    best = np.linalg.solve(root @ root.T, f.b.numpy())
+    ellipsoid = np.linalg.solve(root.T, directions(3, 3000).T).T * math.sqrt(2 * (f(x0) - f(best)))
+    assert f(best + ellipsoid[0]) == pytest.approx(f(x0))
+    sampled = max(geometry.atomic_norm(d, atoms) for d in ellipsoid[:400])
+    radius = geometry.level_set_radius(f, atoms, x0)
+    assert sampled <= radius * (1 + 1e-9)
+    assert radius == pytest.approx(sampled, rel=0.1)
+    with pytest.raises(ValueError, match="a level set is known for quadratics"):
+        geometry.level_set_radius(lambda x: x.exp().sum(), atoms, x0)
+    assert math.isinf(geometry.level_set_radius(Quadratic(np.diag([1.0, 1.0, 0.0]), np.ones(3)), atoms, x0))
+
+
+def test_constant_of_random_pursuit() -> None:
+    rows = ATOMS.T
+    moment = rows.T @ rows / len(rows)
+    d = directions(3)
+    ratios = np.einsum("ni,ij,nj->n", d, moment, d) / np.square(d @ rows.T).max(1)
+    constant = geometry.random_pursuit_constant(ATOMS)
+    assert constant <= ratios.min()
+    assert constant == pytest.approx(ratios.min(), rel=0.02)
+    mapped = RNG.standard_normal((3, 3)) @ ATOMS  # uniform sampling is preserved, so the constant is affine invariant
+    assert geometry.random_pursuit_constant(mapped) == pytest.approx(constant)
+    assert geometry.random_pursuit_constant(L1Ball(3.0, dim=5)) == pytest.approx(1 / 5)
+    assert geometry.random_pursuit_constant(L2Ball(3.0), dim=7) == pytest.approx(1 / 7)
+    assert geometry.random_pursuit_constant(NuclearBall(2.0, shape=(3, 4))) == pytest.approx(1 / 12)
+    with pytest.raises(ValueError, match="pass dim"):
+        geometry.random_pursuit_constant(L2Ball())
+
+
+def facial_distance(rows: np.ndarray) -> float:
+    """Φ(𝒜) = min over proper faces F of dist(F, conv(𝒜 without F)), which is the pyramidal width (Peña, Rodríguez)."""
+    best = math.inf
+    for face in geometry._faces(rows) | {(i,) for i in range(len(rows))}:
+        rest = np.setdiff1d(np.arange(len(rows)), face)
+        if not len(rest):
+            continue
+        pairs = (rows[list(face)][:, None] - rows[rest][None]).reshape(-1, rows.shape[1])
+        best = min(best, float(np.linalg.norm(geometry._nearest(pairs))))
+    return best
+
+
+def test_pyramidal_width() -> None:
+    assert geometry.pyramidal_width(np.eye(4)) == pytest.approx(1.0)  # 2/√n of the simplex for even n
+    assert geometry.pyramidal_width(np.eye(3)) == pytest.approx(2 / math.sqrt(3 - 1 / 3))
+    cube = np.array(np.meshgrid(*[[-0.5, 0.5]] * 3)).reshape(3, -1)
+    assert geometry.pyramidal_width(cube) == pytest.approx(1 / math.sqrt(3))
+    polygon = np.random.default_rng(5).standard_normal((2, 6))
+    corners = polygon[:, np.unique(scipy.spatial.ConvexHull(polygon.T).vertices)]
+    assert geometry.pyramidal_width(corners) == pytest.approx(facial_distance(corners.T))
+    cone = np.abs(np.random.default_rng(6).standard_normal((3, 5)))
+    with_origin = np.hstack([cone, np.zeros((3, 1))])
+    assert geometry.cone_width(cone) >= geometry.pyramidal_width(Dictionary(with_origin, allow_zero=True)) - 1e-9
+    with pytest.raises(ValueError, match="out of reach"):
+        geometry.pyramidal_width(np.eye(6))
+    with pytest.raises(ValueError, match="a single atom"):
+        geometry.pyramidal_width(np.ones((2, 1)))
