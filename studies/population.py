@@ -129,6 +129,13 @@ class Population:
         frame = frame[usable].reset_index(drop=True)
         frame["setting"] = _settings(frame)
         frame["strength"] = _strengths(frame)
+        twins = _twins(frame)
+        if twins.any():
+            self.notes.append(
+                f"{int(twins.sum())} models are left out: a β-TCVAE at β = 1 is the same training as the β-VAE at "
+                "β = 1."
+            )
+            frame = frame[~twins].reset_index(drop=True)
         self.frame: pd.DataFrame = frame
 
     def __len__(self) -> int:
@@ -143,6 +150,29 @@ class Population:
     def methods(self, *names: str) -> "Population":
         """The models of some methods."""
         return self.only(self.frame.method.isin(names))
+
+    def by_pairs(self) -> "Population":
+        """The same models, each kind of pairs (and number of steps, where it differs) as a data set of its own.
+
+        A loss on pairs compares models only on equal pairs: those with fewer shared factors cost more, whatever the
+        model.
+
+        >>> table = pd.DataFrame({"dataset": "d", "method": "AdaGVAE", "model.beta": 1, "data.k": [1, "rnd"]})
+        >>> Population(table.assign(mig=0.1)).by_pairs().frame[["dataset", "setting"]].values.tolist()
+        [['d, k = 1', 'AdaGVAE model.beta=1'], ['d, k = rnd', 'AdaGVAE model.beta=1']]
+        """
+        part = self.only(slice(None))
+        frame = part.frame
+        frame["data set"] = frame.dataset
+        kinds = kinds_of_pairs(frame)
+        known = ~kinds.isin(("nan", "none", "?"))
+        if known.any():
+            names = frame.dataset.astype(str) + ", k = " + kinds
+            frame["setting"] = _settings(frame, pairs=False)
+            if "steps" in frame and frame[known].groupby("dataset").steps.nunique().max() > 1:
+                names = names + ", " + frame.steps.map("{:,.0f} steps".format)
+            frame["dataset"] = names.where(known, frame.dataset)
+        return part
 
     @cached_property
     def unsupervised(self) -> "Population":
@@ -224,10 +254,28 @@ def _options(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame if name.startswith("model.") and frame[name].notna().any()]
 
 
-def _settings(frame: pd.DataFrame) -> pd.Series:
-    """What the models of one setting share: the method and all that was swept."""
+def kinds_of_pairs(frame: pd.DataFrame) -> pd.Series:
+    """How many factors change in a pair, as words: ``"1"``, ``"rnd"``; ``"?"`` where the table does not say."""
+    if "data.k" not in frame:
+        return pd.Series("?", frame.index)
+    return frame["data.k"].map(
+        lambda k: str(int(k)) if isinstance(k, (int, float)) and k == k else str(k).strip().lower()
+    )
+
+
+def _twins(frame: pd.DataFrame) -> pd.Series:
+    """Models that are the same training as another one of the table, under the name of another method."""
+    tc, plain = (frame.setting.astype(str) == f"{method} model.beta=1" for method in ("BetaTCVAE", "BetaVAE"))
+    keys = [name for name in ("dataset", "seed", "steps") if name in frame]
+    there = set(frame.loc[plain, keys].itertuples(index=False, name=None))
+    same = [key in there for key in frame[keys].itertuples(index=False, name=None)]
+    return tc & pd.Series(same, frame.index, dtype=bool)
+
+
+def _settings(frame: pd.DataFrame, pairs: bool = True) -> pd.Series:
+    """What the models of one setting share: the method and all that was swept, the kind of pairs among it."""
     options = _options(frame) or (["strength"] if "strength" in frame else [])
-    options += [name for name in ("data.k",) if name in frame]
+    options += [name for name in ("data.k",) if name in frame and pairs]
     described = frame["method"].astype(str)
     for option in options:
         values = frame[option].map(lambda value: f"{value:g}" if isinstance(value, (int, float)) else str(value))

@@ -5,11 +5,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from unknot.studies.analyses import figures
-from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of
+from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of, mean_rho
 from unknot.studies.analyses.transfer import Cube, success
 from unknot.studies.analyses.unsupervised import CLAIMED
 from unknot.studies.population import ACCURACY, Missing, Population, by_figure, label
-from unknot.studies.statistics import block_weights, bootstrap_share, discordant_share, interval, sign_count
+from unknot.studies.statistics import block_weights, bootstrap_share, discordant_share, interval
 
 CHAPTER = "Fairness of Disentangled Representations"
 NEIGHBOURS = 5
@@ -31,7 +31,7 @@ def unfairness(population: Population, resamples: int, seed: int) -> Result:
     columns = [*models.metrics(), *models.has(ACCURACY)]
     found = correlations(models, columns, ["unfairness"], resamples, seed)
     signs = found.signs(lambda row, _: -int(row in CLAIMED), lambda row, _: f"{label(row)} goes with less unfairness")
-    count = sign_count([sign.observed for sign in signs], -1)
+    claimed = [name for name in columns if name in CLAIMED]
     largest = models.frame.groupby("dataset").unfairness.max()
     means = found.long.groupby("row").rho.mean().reindex(columns).dropna().sort_values()
     across = found.long.pivot(index="row", columns="dataset", values="rho").reindex(columns)[models.datasets]
@@ -45,20 +45,14 @@ def unfairness(population: Population, resamples: int, seed: int) -> Result:
 
     return Result(
         [
-            Number(
-                "negative correlations, without modularity and IRS",
-                count.agree / max(count.total, 1),
-                chance=0.5,
-                percent=True,
-            ),
+            *mean_rho(models, found, claimed, ["unfairness"], "mean ρ of the metrics with unfairness", seed),
             Number("mean ρ of DCI with unfairness", mean_of(found.long[found.long.row == "dci"].rho), chance=0.0),
             Number("largest unfairness, mean over data sets", mean_of(largest), percent=True),
             Number(
                 "data sets with a model of 15 % or more", float((largest >= 0.15).mean()), thesis=5 / 7, percent=True
             ),
         ],
-        f"{count.agree} of {count.total} correlations have the sign of the thesis; in order of strength: "
-        f"{', '.join(label(str(name)) for name in means.index)}.",
+        f"In order of strength: {', '.join(label(str(name)) for name in means.index)}.",
         "Models that predict better are also fairer here: the next analysis takes the accuracy out.",
         found.long,
         draw,

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from unknot.studies.analyses import figures
-from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of
+from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of, mean_rho
 from unknot.studies.analyses.unsupervised import CLAIMED
 from unknot.studies.population import METRICS, Missing, Population, label
-from unknot.studies.statistics import rank_correlations, sign_count
+from unknot.studies.statistics import rank_correlations
 
 CHAPTER = "Evaluating Disentangled Representations"
 MATRICES = {"importance": "GBT importance", "information": "mutual information", "predictability": "SVM accuracy"}
@@ -49,16 +49,15 @@ def metric_agreement(population: Population, resamples: int, seed: int) -> Resul
     mean, other = mean_of(claimed.rho), mean_of(apart.rho)
     if not (np.isnan(mean) or np.isnan(other)):
         signs.append(Sign("modularity agrees less than the other metrics do with each other", 1, mean - other))
-    count = sign_count([sign.observed for sign in signs])
+    shared = [metric for metric in metrics if metric in CLAIMED]
     means = pairs.groupby(["row", "column"]).rho.mean().dropna()
     tightest = " and ".join(label(name) for name in means.idxmax()) if len(means) else "none"
     return Result(
         [
-            Number("mean ρ of pairs, without modularity and IRS", mean, chance=0.0),
+            *mean_rho(models, found, shared, shared, "mean ρ of pairs, without modularity and IRS", seed),
             Number("mean ρ of modularity with the others", other, chance=0.0),
         ],
-        f"Without modularity and IRS, metrics agree with ρ = {mean:.2f} on average ({count.agree} of {count.total} "
-        f"signs as in the thesis); the tightest pair is {tightest}.",
+        f"Without modularity and IRS, metrics agree with ρ = {mean:.2f} on average; the tightest pair is {tightest}.",
         "Agreement depends on the population: with collapsed models among them, metrics agree on these; see the column "
         "`within` for the mean inside methods.",
         found.long,

@@ -11,7 +11,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from unknot.studies.population import Missing, Population
-from unknot.studies.statistics import SignCount, rank_correlations, sign_count, within_groups
+from unknot.studies.statistics import (
+    FEWEST,
+    SignCount,
+    block_weights,
+    bootstrap_spearman,
+    interval,
+    rank_correlations,
+    sign_count,
+    within_groups,
+)
 
 RESAMPLES = 500
 
@@ -187,6 +196,7 @@ class Correlations:
     rows: list[str]
     columns: list[str]
     notes: list[str] = field(default_factory=list)
+    resamples: int = RESAMPLES
 
     def matrix(self, dataset: str) -> pd.DataFrame:
         """ρ of one data set: rows by columns."""
@@ -217,7 +227,38 @@ def correlations(
         long["within"] = within_groups(models[list(rows)], models[list(columns)], models.method).ravel()
         parts.append(long)
     notes = population.gaps(list(dict.fromkeys([*rows, *columns])))
-    return Correlations(pd.concat(parts, ignore_index=True), list(rows), list(columns), notes)
+    return Correlations(pd.concat(parts, ignore_index=True), list(rows), list(columns), notes, resamples)
+
+
+def mean_rho(
+    population: Population, found: Correlations, rows: Sequence[str], columns: Sequence[str], name: str, seed: int = 0
+) -> list[Number]:
+    """The mean of ρ over data sets, rows and columns with its interval, and the same inside methods.
+
+    Args:
+        population: whose models are resampled, whole settings at a time.
+        found: the correlations of that population.
+        rows: those of ``found`` that count.
+        columns: those of ``found`` that count.
+        name: of the number.
+        seed: of the resamples.
+    """
+    long = found.long[found.long.row.isin(rows) & found.long.column.isin(columns)]
+    long = long[long.row != long.column]
+    drawn = []
+    for _, models in population.parts():
+        of = [[name for name in names if models[name].notna().any()] for names in (rows, columns)]
+        whole = models.dropna(subset=[*of[0], *of[1]])
+        if all(of) and len(whole) >= FEWEST:
+            left, right = (whole[names].to_numpy(dtype=float) for names in of)
+            resampled = bootstrap_spearman(left, right, block_weights(whole.setting, found.resamples, seed))
+            apart = np.array([[a != b for b in of[1]] for a in of[0]])
+            drawn.append(resampled[:, apart].mean(1))
+    low, high = interval(np.mean(drawn, axis=0)) if drawn else (np.nan, np.nan)
+    numbers = [Number(name, mean_of(long.rho), low, high, chance=0.0)]
+    if population.frame.method.nunique() > 1:
+        numbers.append(Number(f"{name}, inside methods", mean_of(long.within), chance=0.0))
+    return numbers
 
 
 def mean_of(values: Any) -> float:

@@ -56,11 +56,11 @@ class Cube:
 
     @cached_property
     def beats(self) -> NDArray[np.float32]:
-        """Whether setting i is better than or equal to another setting j ``[D, M, S, N, N]``; 0 for i = j."""
+        """Whether setting i is better than another setting j ``[D, M, S, N, N]``: 1, for a tie ½; 0 for i = j."""
         with np.errstate(invalid="ignore"):
-            found = self.values[..., :, None] >= self.values[..., None, :]
-        found &= ~np.eye(len(self.settings), dtype=bool)
-        return found.astype(np.float32)
+            found = (self.values[..., :, None] > self.values[..., None, :]).astype(np.float32)
+            found += 0.5 * (self.values[..., :, None] == self.values[..., None, :])
+        return found * ~np.eye(len(self.settings), dtype=bool)
 
     def chosen(self, weights: Floats) -> NDArray[np.intp]:
         """The setting of the highest value among those of positive weight ``[N]``: ``[D, M, S]``, -1 for none."""
@@ -69,7 +69,7 @@ class Cube:
         return np.where(usable.any(-1), best, -1)
 
     def wins(self, weights: Floats) -> Floats:
-        """P(better than or equal to a random model) of every model ``[B, D, M, S, N]``, weighted by ``[B, N]``.
+        """P(better than a random model, or that model) of every model ``[B, D, M, S, N]``, weighted by ``[B, N]``.
 
         The random model is any of the N of the same seed, the model itself among them. Settings that a resample holds
         twice are not their own rivals, as this would make chance look better than it is.
@@ -86,6 +86,8 @@ class Cube:
 
 def success(select: Cube, judge: Cube, weights: Floats, own_seed: bool = False) -> Floats:
     """Share of trials in which a selected setting is at least as good as a random model: ``[B, D, M, D′, M′]``.
+
+    Two different models with equal scores are half a success.
 
     Select on data set D by column M among the models of a seed; judge that setting on D′ by M′. All seeds and random
     models are enumerated, where the thesis draws 10,000 trials.
@@ -264,7 +266,7 @@ def transfer_experiment(population: Population, resamples: int, seed: int) -> Re
 )
 def selectors(population: Population, resamples: int, seed: int) -> Result:
     """Success of unsupervised scores, UDR, downstream accuracy, validation scores and the weak loss as selectors."""
-    models = population.unsupervised if len(population.unsupervised) else population
+    models = population.unsupervised if len(population.unsupervised) else population.by_pairs()
     metrics = models.metrics()
     groups = {label(name): [name] for name in models.has(*SELECTORS)}
     validation = models.validation()

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import stats
 
 from unknot.studies.analyses import figures
-from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of
+from unknot.studies.analyses.result import Number, Result, Sign, analysis, correlations, mean_of, mean_rho
 from unknot.studies.population import DOWNSTREAM, UNSUPERVISED_SCORES, Missing, Population, by_figure, label
 from unknot.studies.statistics import (
     Floats,
@@ -322,28 +322,18 @@ def downstream(population: Population, resamples: int, seed: int) -> Result:
         return int(metric in CLAIMED and column in accuracy)
 
     signs = found.signs(expected, lambda metric, column: f"{label(metric)} with {label(column)}")
-    count = sign_count([sign.observed for sign in signs])
-    kinds = {
-        kind: mean_of(found.long[found.long.column.str.contains(f"_{kind}_\\d") & found.long.row.isin(CLAIMED)].rho)
-        for kind in ("gbt", "lr")
-    }
-    ratio = found.long[found.long.column.str.endswith("efficiency") & found.long.row.isin(CLAIMED)].rho
+    claimed = [metric for metric in metrics if metric in CLAIMED]
+    numbers = []
+    for kind, name in (("gbt", "boosted trees"), ("lr", "logistic regression")):
+        if of := [column for column in accuracy if f"_{kind}_" in column]:
+            numbers += mean_rho(models, found, claimed, of, f"mean ρ with accuracy of {name}", seed)
+    if ratios := [name for name in columns if name.endswith("efficiency")]:
+        numbers += mean_rho(models, found, claimed, ratios, "mean ρ with efficiency", seed)
     mean = found.long[found.long.column.isin(accuracy)].groupby("row").rho.mean()
     best = label(str(mean.idxmax())) if mean.notna().any() else "none"
     return Result(
-        [
-            Number(
-                "positive correlations, without modularity and IRS",
-                count.agree / max(count.total, 1),
-                chance=0.5,
-                percent=True,
-            ),
-            Number("mean ρ with accuracy of boosted trees", kinds["gbt"]),
-            Number("mean ρ with accuracy of logistic regression", kinds["lr"]),
-            Number("mean ρ with efficiency", mean_of(ratio)),
-        ],
-        f"{count.agree} of {count.total} correlations of the metrics (without modularity and IRS) with accuracy are "
-        f"positive; the metric with the highest is {best}.",
+        numbers,
+        f"{numbers[0]}, the metrics being those without modularity and IRS; the metric with the highest is {best}.",
         "Efficiency, accuracy at 100 over accuracy at 10,000 samples, is high for useless codes too, whose accuracies "
         "are both at chance: read it beside the accuracy.",
         found.long,

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from unknot.studies.analyses import figures
-from unknot.studies.analyses.result import Correlations, Number, Result, Sign, analysis, correlations, mean_of
+from unknot.studies.analyses.result import Correlations, Number, Result, Sign, analysis, correlations, mean_of, mean_rho
 from unknot.studies.analyses.transfer import Cube, success
 from unknot.studies.analyses.unsupervised import CLAIMED
 from unknot.studies.population import (
@@ -20,31 +20,15 @@ from unknot.studies.population import (
     Missing,
     Population,
     by_figure,
+    kinds_of_pairs,
     label,
 )
-from unknot.studies.statistics import (
-    Interval,
-    block_weights,
-    bootstrap_spearman,
-    interval,
-    rank_correlations,
-    sign_count,
-    superiority,
-)
+from unknot.studies.statistics import block_weights, interval, rank_correlations, superiority
 
 CHAPTER = "Weakly-Supervised Disentanglement"
-LOSS = "weak_reconstruction"
+LOSS, OWN_LOSS = "weak_reconstruction", "val/weak_reconstruction"
 REASONING = re.compile(r"reasoning_(\d+)")
 HINT = "the weak reconstruction loss of a checkpoint, which no labels are needed for"
-
-
-def _k(frame: pd.DataFrame) -> pd.Series:
-    """How many factors change in a pair, as words; ``rnd`` where the table does not say."""
-    if "data.k" not in frame:
-        return pd.Series("?", frame.index)
-    return frame["data.k"].map(
-        lambda k: str(int(k)) if isinstance(k, (int, float)) and k == k else str(k).strip().lower()
-    )
 
 
 def _adaptive(population: Population, *columns: str, why: str = "") -> Population:
@@ -53,6 +37,24 @@ def _adaptive(population: Population, *columns: str, why: str = "") -> Populatio
         raise Missing("Needs weakly supervised models: AdaGVAE or AdaMLVAE, trained on pairs.")
     models.need(*columns, why=why)
     return models
+
+
+def _equal_pairs(models: Population) -> Population:
+    """Models with a data set for each kind of pairs, and one more where the loss is of the same pairs for all.
+
+    ``val/weak_reconstruction`` is measured on pairs of the kind that the model was trained on. A
+    ``weak_reconstruction`` beside it is measured on one kind for all models, which makes those of all k comparable.
+    """
+    groups = models.by_pairs()
+    frame = groups.frame
+    if OWN_LOSS in frame and LOSS in frame:
+        common = frame[LOSS]
+        complete = common.notna().groupby(frame.dataset).transform("all")
+        both = frame[common.notna()].assign(dataset=frame.dataset.str.replace(r", k = \w+", ", all k", regex=True))
+        several = kinds_of_pairs(both).groupby(both.dataset).transform("nunique") > 1
+        groups.frame = pd.concat([frame.assign(**{LOSS: common.where(complete, frame[OWN_LOSS])}), both[several]])
+        groups.frame = groups.frame.reset_index(drop=True)
+    return groups
 
 
 @analysis(
@@ -66,7 +68,7 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
     models = population.only(~population.frame.method.isin(set(NOT_UNSUPERVISED) - set(ADAPTIVE)))
     metrics = models.metrics()
     notes = []
-    ks = _k(models.frame)
+    ks = kinds_of_pairs(models.frame)
     weak = models.frame.method.isin(ADAPTIVE)
     if not weak.any() or weak.all():
         raise Missing("Needs unsupervised and adaptive models (AdaGVAE or AdaMLVAE) of the same data sets.")
@@ -153,14 +155,14 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
     "A low weak reconstruction loss goes with high scores; models are selected by it.",
 )
 def weak_loss(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlation of the weak loss with the metrics, and how good the model with the lowest is."""
-    models = _adaptive(population, LOSS, why=HINT)
+    """Rank correlation of the weak loss with the metrics on equal pairs, and how good the model with the lowest is."""
+    models = _equal_pairs(_adaptive(population, LOSS, why=HINT))
     metrics = models.metrics()
     models.need_models(4, "adaptive models")
     found = correlations(models, [LOSS], metrics, resamples, seed)
     signs = found.signs(lambda _, column: -int(column in CLAIMED), lambda _, column: f"weak loss with {label(column)}")
-    mean = mean_of(found.long[found.long.column.isin(CLAIMED)].rho)
-    numbers = [Number("mean ρ of the weak loss with the metrics", mean, chance=0.0)]
+    claimed = [metric for metric in metrics if metric in CLAIMED]
+    numbers = mean_rho(models, found, [LOSS], claimed, "mean ρ of the weak loss with the metrics", seed)
     select, judge = Cube.of(models, [LOSS]), Cube.of(models, metrics)
     if len(judge.settings) > 1:
         select = Cube(-select.values, select.datasets, select.columns, select.seeds, select.settings)
@@ -176,11 +178,21 @@ def weak_loss(population: Population, resamples: int, seed: int) -> Result:
                 percent=True,
             )
         )
-    count = sign_count([sign.observed for sign in signs], -1)
+    beaten = []
+    for _, part in models.parts():
+        of = part.dropna(subset=[LOSS])
+        if len(of) > 1:
+            others = of.drop(index=of[LOSS].idxmin())
+            beaten += [superiority(of.loc[[of[LOSS].idxmin()], metric], others[metric]) for metric in claimed]
+    numbers.append(
+        Number("adaptive models that the pick of the lowest loss beats", mean_of(beaten), chance=0.5, percent=True)
+    )
+    beats = numbers[-1]
     return Result(
         numbers,
-        f"{count.agree} of {count.total} correlations of the weak loss with metrics (without modularity and IRS) are "
-        f"negative, {mean:.2f} on average.",
+        f"On equal pairs the weak loss correlates with the metrics (without modularity and IRS) with "
+        f"ρ = {numbers[0].value:.2f} on average; the model of the lowest loss beats {beats.text(beats.value)} of the "
+        "others.",
         "A loss grows with β by itself: over several strengths it ranks strengths first.",
         found.long,
         lambda figure: figures.heatmaps(figure, found.matrices()),
@@ -199,7 +211,7 @@ def adaptive_k(population: Population, resamples: int, seed: int) -> Result:
     """Scores of Ada-GVAE by the number of factors that change."""
     models = _adaptive(population, "data.k", why="how many factors change in a pair")
     models = models.methods("AdaGVAE") if "AdaGVAE" in set(models.frame.method) else models
-    frame = models.frame.assign(k=_k(models.frame))
+    frame = models.frame.assign(k=kinds_of_pairs(models.frame))
     frame = frame[frame.k != "nan"]
     ks = sorted(set(frame.k), key=lambda k: (not k.isdigit(), int(k) if k.isdigit() else 0))
     if len(ks) < 2:
@@ -256,7 +268,7 @@ def group_labels(population: Population, resamples: int, seed: int) -> Result:
     if not len(models.methods(*ADAPTIVE)) or not len(models.methods(*GROUPED)):
         raise Missing("Needs adaptive models (AdaGVAE, AdaMLVAE) and such that are told the group (GVAE, MLVAE).")
     metrics = models.metrics()
-    frame = models.frame.assign(k=_k(models.frame))
+    frame = models.frame.assign(k=kinds_of_pairs(models.frame))
     lines = []
     for (dataset, k), part in frame.groupby(["dataset", "k"], sort=False):
         for told, guess in (("GVAE", "AdaGVAE"), ("MLVAE", "AdaMLVAE")):
@@ -314,14 +326,16 @@ def group_labels(population: Population, resamples: int, seed: int) -> Result:
 )
 def weak_downstream(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of the weak loss with downstream accuracies."""
-    models = _adaptive(population, LOSS, why=HINT)
+    models = _equal_pairs(_adaptive(population, LOSS, why=HINT))
     columns = models.has(*DOWNSTREAM)
     if not columns:
         raise Missing("Needs downstream accuracies of adaptive models: score with downstream_gbt and downstream_lr.")
     models.need_models(4, "adaptive models")
     found = correlations(models, [LOSS], columns, resamples, seed)
     signs = found.signs(lambda _, c: -int(not c.endswith("efficiency")), lambda _, c: f"weak loss with {label(c)}")
-    return _of_signs(found, signs, "weak loss with accuracies", -1)
+    accuracies = [column for column in columns if not column.endswith("efficiency")]
+    numbers = mean_rho(models, found, [LOSS], accuracies, "mean ρ, weak loss with accuracies", seed)
+    return _of_means(found, signs, numbers)
 
 
 @analysis(
@@ -332,16 +346,22 @@ def weak_downstream(population: Population, resamples: int, seed: int) -> Result
 )
 def covariate_shift(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of accuracy under covariate shift with metrics and weak loss, and the accuracy that it costs."""
-    models = population.methods(*ADAPTIVE) if population.methods(*ADAPTIVE).has("covariate_shift") else population
+    adaptive = population.methods(*ADAPTIVE).has("covariate_shift")
+    models = _equal_pairs(population.methods(*ADAPTIVE)) if adaptive else population
     models.need("covariate_shift", why="score the models with covariate_shift")
     models.need_models(4)
-    rows = [*models.metrics(), *models.has(LOSS)]
-    found = correlations(models, rows, ["covariate_shift"], resamples, seed)
+    metrics = models.metrics()
+    found = correlations(models, [*metrics, *models.has(LOSS)], ["covariate_shift"], resamples, seed)
     signs = found.signs(
         lambda row, _: -1 if row == LOSS else int(row in CLAIMED),
         lambda row, _: f"{label(row)} with accuracy under shift",
     )
-    result = _of_signs(found, signs, "metrics with accuracy under shift", 1)
+    claimed = [metric for metric in metrics if metric in CLAIMED]
+    numbers = mean_rho(models, found, claimed, ["covariate_shift"], "mean ρ, metrics with accuracy under shift", seed)
+    if models.has(LOSS):
+        numbers += mean_rho(
+            models, found, [LOSS], ["covariate_shift"], "mean ρ, weak loss with accuracy under shift", seed
+        )
     if models.has(ACCURACY):
         of = models.frame.dropna(subset=["covariate_shift", ACCURACY])
         gap = (of[ACCURACY] - of.covariate_shift).to_numpy()
@@ -349,17 +369,9 @@ def covariate_shift(population: Population, resamples: int, seed: int) -> Result
         cost = Number(
             "accuracy lost under shift", float(gap.mean()), *interval((weights @ gap) / weights.sum(1)), percent=True
         )
-        lower = Sign("accuracy under shift is lower", 1, float(gap.mean()), cost.low, cost.high)
-        return Result(
-            [*result.numbers, cost],
-            result.shows + f" The shift costs {cost.text(cost.value)} of accuracy.",
-            result.limits,
-            result.table,
-            result.draw,
-            [*result.signs, lower],
-            result.notes,
-        )
-    return result
+        numbers.append(cost)
+        signs.append(Sign("accuracy under shift is lower", 1, float(gap.mean()), cost.low, cost.high))
+    return _of_means(found, signs, numbers)
 
 
 @analysis(
@@ -370,33 +382,35 @@ def covariate_shift(population: Population, resamples: int, seed: int) -> Result
     "one.",
 )
 def weak_fairness(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlation of weak loss and metrics with unfairness, and the picks of both worlds."""
-    models = _adaptive(population, LOSS, "unfairness", why=f"{HINT}; and unfairness")
+    """Rank correlation of weak loss and metrics with unfairness on equal pairs, and the picks of both worlds."""
+    adaptive = _adaptive(population, LOSS, "unfairness", why=f"{HINT}; and unfairness")
+    models = _equal_pairs(adaptive)
     models.need_models(4, "adaptive models")
     rows = [LOSS, *models.metrics()]
     found = correlations(models, rows, ["unfairness"], resamples, seed)
     signs = found.signs(
         lambda row, _: 1 if row == LOSS else -int(row in CLAIMED), lambda row, _: f"{label(row)} with unfairness"
     )
-    numbers = [
-        Number("mean ρ of the weak loss with unfairness", mean_of(found.long[found.long.row == LOSS].rho), chance=0.0)
-    ]
-    single = population.unsupervised
-    if single.has("unfairness") and single.has(ACCURACY):
-        margin = []
-        for dataset, part in models.parts():
-            rivals = single.frame[single.frame.dataset == dataset].dropna(subset=[ACCURACY, "unfairness"])
-            part = part.dropna(subset=[LOSS, "unfairness"])
-            if len(rivals) and len(part):
-                margin.append(
-                    rivals.loc[rivals[ACCURACY].idxmax(), "unfairness"] - part.loc[part[LOSS].idxmin(), "unfairness"]
-                )
-                signs.append(
-                    Sign(f"the pick by weak loss is fairer than the unsupervised pick, {dataset}", 1, margin[-1])
-                )
-        numbers.append(Number("unfairness saved by the pick of the weak loss", mean_of(margin), percent=True))
-    result = _of_signs(found, signs, "weak loss and metrics with unfairness", 1)
-    return Result(numbers, result.shows, result.limits, result.table, result.draw, signs, found.notes)
+    numbers = mean_rho(models, found, [LOSS], ["unfairness"], "mean ρ of the weak loss with unfairness", seed)
+    claimed = [row for row in rows if row in CLAIMED]
+    numbers += mean_rho(models, found, claimed, ["unfairness"], "mean ρ of the metrics with unfairness", seed)
+    single = population.unsupervised.frame
+    usable = population.unsupervised.has("unfairness") and population.unsupervised.has(ACCURACY)
+    margins, beyond = [], []
+    for _, part in models.parts():
+        of = part.dropna(subset=[LOSS, "unfairness"])
+        if len(of) > 1:
+            pick = of.loc[of[LOSS].idxmin(), "unfairness"]
+            beyond.append(pick - of.unfairness.median())
+            if usable:
+                rivals = single[single.dataset == of["data set"].iloc[0]].dropna(subset=[ACCURACY, "unfairness"])
+                margins += [rivals.loc[rivals[ACCURACY].idxmax(), "unfairness"] - pick] if len(rivals) else []
+    name = "unfairness of the pick, minus the median adaptive model"
+    numbers.append(Number(name, mean_of(beyond), chance=0.0))
+    if margins:
+        name = "unfairness of the unsupervised pick, minus the pick by weak loss"
+        numbers.append(Number(name, mean_of(margins), chance=0.0))
+    return _of_means(found, signs, numbers)
 
 
 @analysis(
@@ -415,8 +429,9 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
             "the metric reasoning."
         )
     population.need_models(4)
-    rows = [*population.metrics(), *population.has(LOSS, "dci_informativeness_test", ACCURACY)]
-    found = correlations(population, rows, list(steps.values()), resamples, seed)
+    models = _equal_pairs(population)
+    rows = [*models.metrics(), *models.has(LOSS, "dci_informativeness_test", ACCURACY)]
+    found = correlations(models, rows, list(steps.values()), resamples, seed)
     few = next(iter(steps.values()))
     signs = found.signs(
         lambda row, column: (column == few) * (-1 if row == LOSS else int(row in ("dci", "factor_vae"))),
@@ -426,23 +441,23 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
         name: {row: (list(steps), matrix.loc[row].to_numpy()) for row in rows}
         for name, matrix in found.matrices().items()
     }
-    by = found.long[found.long.row.isin(CLAIMED)].groupby("column").rho.mean()
     claimed = [row for row in rows if row in CLAIMED]
     numbers = [
-        Number(
-            f"mean ρ of the metrics after {n:,} steps",
-            float(by.get(column, np.nan)),
-            *_of_mean(population, claimed, column, resamples, seed),
-            chance=0.0,
-        )
+        mean_rho(models, found, claimed, [column], f"mean ρ of the metrics after {n:,} steps", seed)[0]
         for n, column in steps.items()
     ]
+    if LOSS in rows:
+        numbers += [
+            mean_rho(models, found, [LOSS], [column], f"mean ρ of the weak loss after {n:,} steps", seed)[0]
+            for n, column in steps.items()
+        ]
     if len(steps) > 1 and numbers[0].value == numbers[0].value:
-        signs.append(Sign("the benefit is smaller after many steps", 1, numbers[0].value - numbers[-1].value))
+        last = numbers[len(steps) - 1].value
+        signs.append(Sign("the benefit is smaller after many steps", 1, numbers[0].value - last))
     return Result(
         numbers,
         "Mean ρ of the metrics (without modularity and IRS) with accuracy: "
-        + ", ".join(f"{n:,} steps {number.value:.2f}" for n, number in zip(steps, numbers, strict=True))
+        + ", ".join(f"{n:,} steps {number.value:.2f}" for n, number in zip(steps, numbers, strict=False))
         + ".",
         "Below the level of row matching, accuracy measures how easily codes show that two panels agree, not "
         "reasoning.",
@@ -453,31 +468,12 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
     )
 
 
-def _of_mean(population: Population, rows: list[str], column: str, resamples: int, seed: int) -> Interval:
-    """Of the mean of ρ over rows and data sets, with whole settings drawn anew."""
-    means = []
-    for _, models in population.parts():
-        whole = models.dropna(subset=[*rows, column])
-        if rows and len(whole) > 1:
-            scores, accuracy = (whole[names].to_numpy(dtype=float) for names in (rows, [column]))
-            weights = block_weights(whole.setting, resamples, seed)
-            means.append(bootstrap_spearman(scores, accuracy, weights).mean((1, 2)))
-    return interval(np.mean(means, axis=0)) if means else Interval(np.nan, np.nan)
-
-
-def _of_signs(found: Correlations, signs: list[Sign], what: str, direction: int) -> Result:
-    """A result whose point is how many correlations have the sign of the thesis."""
-    count = sign_count([sign.observed for sign in signs], [sign.expected for sign in signs])
-    mean = mean_of([sign.observed * sign.expected * direction for sign in signs])
+def _of_means(found: Correlations, signs: list[Sign], numbers: list[Number]) -> Result:
+    """A result whose point is the mean of some correlations."""
     return Result(
-        [
-            Number(
-                "correlations with the sign of the thesis", count.agree / max(count.total, 1), chance=0.5, percent=True
-            ),
-            Number(f"mean ρ, {what}", mean, chance=0.0),
-        ],
-        f"{count.agree} of {count.total} correlations ({what}) have the sign of the thesis.",
-        "Correlations of one population depend on each other: the count is not a test of so many independent claims.",
+        numbers,
+        f"{numbers[0]}.".replace("mean ρ", "Mean ρ", 1),
+        "The correlations of one population depend on each other, and those of few models have wide intervals.",
         found.long,
         lambda figure: figures.heatmaps(figure, found.matrices()),
         signs,

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from unknot.metrics.functional import adjusted
-from unknot.studies import analyses
+from unknot.studies import analyses, load_results
 from unknot.studies.analyses import ANALYSES
 from unknot.studies.population import METRICS, Missing, Population
 from unknot.studies.synthetic import STRENGTHS, synthetic_results
@@ -344,11 +344,12 @@ def test_k_and_group_labels_find_planted_orders() -> None:
 
 def test_reasoning_benefit_fades_as_planted() -> None:
     result = analyses.reasoning(synthetic_results(("a", "b"), seeds=6), resamples=100)
-    early, middle, late = (number.value for number in result.numbers)
+    metrics = [number for number in result.numbers if "metrics" in number.label]
+    early, middle, late = (number.value for number in metrics)
     assert early > middle > late
     assert abs(late) < 0.15
-    assert all(number.low < number.value < number.high for number in result.numbers)
-    first, *_, last = result.numbers
+    assert all(number.low < number.value < number.high for number in metrics)
+    first, *_, last = metrics
     assert first.low > last.high  # planted far apart
 
 
@@ -383,3 +384,99 @@ def test_settings_and_strengths_are_read_from_swept_options() -> None:
 def test_no_table_of_results_is_refused(table: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         analyses.metric_agreement(table)
+
+
+def test_the_weak_loss_is_compared_inside_one_kind_of_pairs() -> None:
+    """A loss on pairs that share less is larger whatever the model: k alone must not make a correlation."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"dataset": "dsprites", "method": "AdaGVAE", "seed": seed, "model.beta": beta, "data.k": k, "steps": 10}
+        for k in ("1", "rnd")
+        for seed in range(4)
+        for beta in (1, 2, 4, 6, 8, 16)
+    ]
+    table = pd.DataFrame(rows)
+    quality = rng.random(
+        len(table)
+    )  # inside one k the loss goes with high scores; k = 1 has both less loss and more score
+    easy = table["data.k"] == "1"
+    table["mig"], table["dci"] = quality + 2 * easy, quality + 2 * easy
+    table["val/weak_reconstruction"] = 50 + quality + 10 * ~easy
+    table["unfairness"] = -table.mig
+    table["downstream_gbt_100"] = table["covariate_shift"] = table.mig
+    pooled = table[["val/weak_reconstruction", "mig"]].corr(method="spearman").iloc[0, 1]
+    assert pooled < 0  # what pooling says
+    loss = analyses.weak_loss(table, resamples=20)
+    assert set(loss.table.dataset) == {"dsprites, k = 1", "dsprites, k = rnd"}
+    assert loss.table.rho.tolist() == pytest.approx([1.0] * 4)
+    assert analyses.weak_downstream(table, resamples=20).table.rho.tolist() == pytest.approx([1.0] * 2)
+    fair = analyses.weak_fairness(table, resamples=20).table
+    assert fair[fair.row == "weak_reconstruction"].rho.tolist() == pytest.approx([-1.0] * 2)
+    shift = analyses.covariate_shift(table, resamples=20).table
+    assert shift[shift.row == "weak_reconstruction"].rho.tolist() == pytest.approx([1.0] * 2)
+    common = table.assign(weak_reconstruction=-table.mig)  # on one kind of pairs, models of all k compare
+    both = analyses.weak_loss(common, resamples=20).table
+    assert set(both.dataset) == {"dsprites, k = 1", "dsprites, k = rnd", "dsprites, all k"}
+    assert both.rho.tolist() == pytest.approx([-1.0] * 6)
+
+
+def test_the_weak_losses_of_the_bundled_table_are_those_of_pandas() -> None:
+    table = load_results("weak32")
+    models = table[table.method.isin(["AdaGVAE", "AdaMLVAE"])]
+    trees = [f"downstream_gbt_{size}" for size in (10, 100, 1000, 10_000)]
+    found = pd.concat(
+        [
+            analyses.weak_loss(table, resamples=2).table.query("row == 'weak_reconstruction'"),
+            analyses.weak_downstream(table, resamples=2).table,
+            analyses.weak_fairness(table, resamples=2)
+            .table.query("row == 'weak_reconstruction'")
+            .assign(column="unfairness"),
+        ]
+    ).set_index(["dataset", "column"])
+    assert set(found.index.get_level_values(0)) == {"dsprites, k = 1", "dsprites, k = rnd"}
+    for k, part in models.groupby(models["data.k"].astype(str)):
+        inside = part.groupby("method")
+        for column in ["mig", "dci", "sap", *trees, "unfairness"]:
+            pair = ["val/weak_reconstruction", column]
+            line = found.loc[(f"dsprites, k = {k}", column)]
+            assert line.n == len(part) == 24
+            assert line.rho == pytest.approx(part[pair].corr(method="spearman").iloc[0, 1], abs=1e-9)
+            expected = np.mean([of[pair].corr(method="spearman").iloc[0, 1] for _, of in inside])
+            assert line.within == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_pick_of_the_weak_loss_stands_beside_the_median_adaptive_model() -> None:
+    rows = [
+        {"dataset": "d", "method": "AdaGVAE", "seed": s, "model.beta": b, "data.k": k, "val/weak_reconstruction": b + s,
+         "mig": b, "unfairness": 0.1 * b, "downstream_gbt_10000": 0.5}
+        for b in (1, 2, 3, 4) for s in (0, 0.5) for k in (1, "rnd")
+    ]  # fmt: skip
+    rows += [
+        {"dataset": "d", "method": "BetaVAE", "seed": s, "model.beta": 1, "mig": 0, "unfairness": 0.9,
+         "downstream_gbt_10000": 0.5}
+        for s in (0, 1)
+    ]  # fmt: skip
+    fair = analyses.weak_fairness(pd.DataFrame(rows), resamples=20)
+    assert fair.number("unfairness of the pick, minus the median adaptive model").value == pytest.approx(0.1 - 0.25)
+    assert fair.number("unfairness of the unsupervised pick, minus the pick by weak loss").value == pytest.approx(0.8)
+    pick = analyses.weak_loss(pd.DataFrame(rows), resamples=20)
+    assert pick.number("adaptive models that the pick of the lowest loss beats").value == pytest.approx(0.5 / 7)
+
+
+def test_one_training_under_two_names_is_counted_once() -> None:
+    rows = [
+        {"dataset": "d", "method": m, "seed": s, "model.beta": b, "steps": 10, "mig": 10 * b + s}
+        for m in ("BetaVAE", "BetaTCVAE") for b in (1, 2) for s in (0, 1)
+    ]  # fmt: skip
+    models = Population(pd.DataFrame(rows))
+    assert sorted(models.frame.setting.unique()) == [
+        "BetaTCVAE model.beta=2", "BetaVAE model.beta=1", "BetaVAE model.beta=2"
+    ]  # fmt: skip
+    assert any("2 models" in note and "same training" in note for note in models.notes)
+    alone = Population(pd.DataFrame([row for row in rows if row["method"] == "BetaTCVAE"]))
+    assert len(alone) == 4
+
+
+def test_ties_are_half_a_win() -> None:
+    equal = population(2, mig=0.5)
+    assert analyses.transfer_experiment(equal, resamples=5).value == pytest.approx(0.5 + 0.5 / 36)
