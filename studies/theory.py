@@ -7,6 +7,7 @@
   :func:`shared_coordinates`, and the threshold heuristic of Ada-GVAE in :func:`heuristic_success`.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
@@ -172,7 +173,7 @@ def isolation_probability(d: int, k: int) -> float:
         C(d-1, d-k-1) C(k, d-k-1) / C(d, d-k)²
 
     It is positive exactly if k ≥ (d-1)/2, where k is the number of factors that change. As stated, the theorem of
-    identifiability therefore does not cover one changed factor among four or more; see :func:`is_identifiable`.
+    identifiability therefore does not cover one changed factor among four or more; see :func:`condition_holds`.
 
     >>> [isolation_probability(5, k).__round__(2) for k in (1, 2, 3, 4)]
     [0.0, 0.06, 0.12, 0.04]
@@ -183,13 +184,26 @@ def isolation_probability(d: int, k: int) -> float:
     return comb(d - 1, shared - 1) * comb(k, shared - 1) / comb(d, shared) ** 2
 
 
-def is_identifiable(d: int, k: int) -> bool:
-    """Whether the condition of the theorem holds for k changed factors of d, sets drawn uniformly.
+def condition_holds(d: int, k: int) -> bool:
+    """Return whether the theorem's condition holds for k changed factors of d, sets drawn uniformly.
 
-    >>> is_identifiable(3, 1), is_identifiable(5, 1), is_identifiable(5, 2)
+    The condition is sufficient and not necessary: where it fails, factors can still be identifiable, as they are for
+    one changed factor among four.
+
+    >>> condition_holds(3, 1), condition_holds(5, 1), condition_holds(5, 2)
     (True, False, True)
     """
     return isolation_probability(d, k) > 0
+
+
+def is_identifiable(d: int, k: int) -> bool:
+    """Return :func:`condition_holds`, under a name that says too much."""
+    warnings.warn(
+        "is_identifiable is renamed: use condition_holds, as the condition is sufficient and not necessary.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return condition_holds(d, k)
 
 
 def sample_pairs(marginals: Sequence[Any], k: int, n: int, seed: int = 0) -> tuple[Floats, Floats]:

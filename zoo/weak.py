@@ -16,6 +16,8 @@ They differ in two choices, each a function below:
     ``AdaMLVAE``  δ_i < τ           product
     ============  ================  ==============
 
+Where it is known how many factors change, the adaptive models share all but as many latents instead (``num_changed``).
+
 The loss is the mean over the two images, half of the displayed sum, so that it compares with the other models'.
 """
 
@@ -47,11 +49,32 @@ def adaptive_shared(first: Posterior, second: Posterior) -> Tensor:
     Paragraph "Inferring k". The mask ``[N, D]`` carries no gradient.
     """
     with torch.no_grad():
-        gap = (second.mean - first.mean) ** 2 / second.logvar.exp()
-        log_ratio = first.logvar - second.logvar
-        delta = (log_ratio.exp() + gap - 1 - log_ratio) / 2
+        delta = _distance(first, second)
         low, high = torch.aminmax(delta, dim=1, keepdim=True)
         return delta < (high + low) / 2
+
+
+def smallest_shared(first: Posterior, second: Posterior, num_changed: int) -> Tensor:
+    """All latents but the ``num_changed`` of largest δ_i, as where k is known: a mask ``[N, D]``.
+
+    Section "Practical Adaptive Algorithms": of d latents the d - k of smallest KL(q(z_i|x₁) || q(z_i|x₂)) are shared.
+    The mask carries no gradient.
+
+    >>> first = Posterior(torch.tensor([[0.0, 0.0, 0.0]]), torch.zeros(1, 3))
+    >>> second = Posterior(torch.tensor([[0.1, 3.0, 1.0]]), torch.zeros(1, 3))
+    >>> smallest_shared(first, second, num_changed=2), adaptive_shared(first, second)
+    (tensor([[ True, False, False]]), tensor([[ True, False,  True]]))
+    """
+    with torch.no_grad():
+        delta = _distance(first, second)
+        return torch.ones_like(delta, dtype=torch.bool).scatter(1, delta.topk(num_changed, dim=1).indices, False)
+
+
+def _distance(first: Posterior, second: Posterior) -> Tensor:
+    """δ_i = KL(q(z_i|x₁) || q(z_i|x₂)): ``[N, D]``."""
+    gap = (second.mean - first.mean) ** 2 / second.logvar.exp()
+    log_ratio = first.logvar - second.logvar
+    return (log_ratio.exp() + gap - 1 - log_ratio) / 2
 
 
 def arithmetic_average(first: Posterior, second: Posterior) -> Posterior:
@@ -171,18 +194,36 @@ class MLVAE(GVAE):
         return harmonic_average(first, second) if self.harmonic else product_average(first, second)
 
 
-class _Adaptive:
+class _Adaptive(GVAE):
     """What :class:`AdaGVAE` and :class:`AdaMLVAE` change: the shared codes are estimated for every pair."""
+
+    def __init__(self, beta: float = 1.0, num_changed: int | None = None, **model: Any) -> None:
+        super().__init__(beta, **model)
+        if num_changed is not None and not 1 <= num_changed < self.latent_dim:
+            raise ValueError(
+                f"num_changed must be between 1 and {self.latent_dim - 1}, one less than there are latents, got "
+                f"{num_changed}. Leave it out to estimate it for every pair."
+            )
+        self.num_changed = num_changed
 
     def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
         """Which codes each pair seems to share; ``changed`` is not looked at."""
+        if self.num_changed is not None:
+            return smallest_shared(first, second, self.num_changed)
         return adaptive_shared(first, second)
 
 
 class AdaGVAE(_Adaptive, GVAE):
     """Adaptive GVAE (Locatello et al., 2020): nothing is known about what the images of a pair share.
 
-    A batch is ``(first, second)``; more entries are ignored. Arguments as for :class:`GVAE`.
+    A batch is ``(first, second)``; more entries are ignored.
+
+    Args:
+        beta: weight of the KL.
+        num_changed: the number k of factors that change in every pair, if it is known: the k latents of largest KL are
+            not shared. By default the threshold τ decides for every pair. Pairs that always have k changes are those of
+            ``PairDataModule(..., k=k, exactly_k=True)``.
+        model: arguments of :class:`GVAE`.
 
     >>> model = AdaGVAE(image_shape=(1, 32, 32))
     >>> sorted(model.losses((torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32))))
@@ -192,6 +233,11 @@ class AdaGVAE(_Adaptive, GVAE):
 
 class AdaMLVAE(_Adaptive, MLVAE):
     """Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`.
+
+    Args:
+        beta: weight of the KL.
+        num_changed: as for :class:`AdaGVAE`.
+        model: arguments of :class:`MLVAE`.
 
     >>> model = AdaMLVAE(image_shape=(1, 32, 32))
     >>> sorted(model.losses((torch.rand(2, 1, 32, 32), torch.rand(2, 1, 32, 32))))

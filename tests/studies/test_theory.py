@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from unknot.metrics.functional import mig, unfairness
@@ -130,7 +131,42 @@ def test_isolation_probability_counts_pairs_of_sets(d: int, k: int) -> None:
     sets = [set(chosen) for chosen in itertools.combinations(range(d), d - k)]
     share = np.mean([a & b == {0} for a in sets for b in sets])
     assert theory.isolation_probability(d, k) == pytest.approx(share, abs=1e-12)
-    assert theory.is_identifiable(d, k) == (k >= (d - 1) / 2)
+    assert theory.condition_holds(d, k) == (k >= (d - 1) / 2)
+
+
+def test_the_old_name_of_the_condition_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="condition_holds"):
+        assert theory.is_identifiable(5, 2)
+
+
+@pytest.mark.parametrize(("d", "k"), [(3, 1), (4, 2), (5, 3)])
+def test_codes_that_match_pairs_are_the_factors_up_to_order_and_scale(d: int, k: int) -> None:
+    """The theorem's conclusion: maps are learned from pairs alone, of factors that a rotation has mixed.
+
+    A learned map matches the pairs if d - k of its codes agree in each. From random starts gradients reach such maps,
+    and each of them has one factor for one code; maps that were stuck elsewhere do not match.
+    """
+    assert theory.condition_holds(d, k)
+    first, second = theory.sample_pairs([stats.norm()] * d, k, n=300, seed=k)
+    change = torch.from_numpy(second - first)
+    mixed = change @ torch.linalg.qr(torch.from_numpy(np.random.default_rng(d).normal(size=(d, d)))).Q.T
+    starts = torch.from_numpy(np.random.default_rng(0).normal(size=(16, d, d))).requires_grad_()
+    optimizer = torch.optim.Adam([starts], lr=0.03)
+    for step in range(250):
+        maps = torch.linalg.qr(starts).Q
+        moved = torch.einsum("sed,pd->spe", maps, mixed).abs()
+        least = moved.sort(-1).values[..., : d - k].sum(-1)
+        optimizer.param_groups[0]["lr"] = 0.03 * (1 - step / 250)
+        optimizer.zero_grad()
+        least.mean(1).sum().backward()
+        optimizer.step()
+    unmixed = torch.linalg.qr(starts.detach()).Q @ (mixed.T @ torch.linalg.pinv(change.T))  # of the true factors
+    off_axis = 1 - (unmixed**2).max(-1).values.min(-1).values  # 0 for one factor in each code
+    loss = least.detach().mean(1)
+    matches = loss < 0.02
+    assert matches.sum() >= 3
+    assert (off_axis[matches] < 1e-3).all()
+    assert not (off_axis[~matches] < 1e-3).any()
 
 
 def test_isolation_probabilities_of_the_thesis_dimensions() -> None:

@@ -35,8 +35,8 @@ ARGUMENTS = {
     "SupervisedVAE": {"supervised": "l2", "supervised_reduction": "sum"},
     "GVAE": {"beta": 2.5},
     "MLVAE": {"beta": 2.5, "average": "harmonic"},
-    "AdaGVAE": {"beta": 2.5},
-    "AdaMLVAE": {"beta": 2.5, "average": "harmonic"},
+    "AdaGVAE": {"beta": 2.5, "num_changed": 2},
+    "AdaMLVAE": {"beta": 2.5, "average": "harmonic", "num_changed": 2},
 }
 
 SHARED = {

@@ -12,7 +12,14 @@ from scipy.stats import norm
 from torch.distributions import Normal, kl_divergence
 
 from unknot.zoo import GVAE, MLVAE, VAE, AdaGVAE, AdaMLVAE, BetaVAE, Posterior
-from unknot.zoo.weak import adaptive_shared, arithmetic_average, harmonic_average, known_shared, product_average
+from unknot.zoo.weak import (
+    adaptive_shared,
+    arithmetic_average,
+    harmonic_average,
+    known_shared,
+    product_average,
+    smallest_shared,
+)
 
 SHAPE = (1, 32, 32)
 WEAK = [GVAE, MLVAE, AdaGVAE, AdaMLVAE]
@@ -184,6 +191,32 @@ def test_a_disentangled_encoder_gives_the_true_shared_codes(kind, k):
     assert torch.equal(one == other, truly)
     assert torch.equal(one[~truly], first.mean[~truly])
     assert torch.equal(other[~truly], second.mean[~truly])
+
+
+@pytest.mark.parametrize("kind", [AdaGVAE, AdaMLVAE])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_a_known_number_of_changes_is_found_whatever_their_sizes(kind, k, tmp_path):
+    """Where the threshold takes small changes for none; KLs by torch.distributions."""
+    rng = np.random.default_rng(k)
+    changed = np.stack([rng.permutation(5) < k for _ in range(200)])
+    values, moves = rng.normal(size=(200, 5)), rng.uniform(0.1, 4, size=(200, 5))
+    logvar = torch.from_numpy(rng.normal(size=(1, 5))).expand(200, 5)
+    first, second = (Posterior(torch.from_numpy(v), logvar) for v in (values, values + changed * moves))
+    model = kind(image_shape=SHAPE, latent_dim=5, num_changed=k)
+    assert torch.equal(model.shared(first, second, None), torch.from_numpy(~changed))
+    assert torch.equal(adaptive_shared(first, second), torch.from_numpy(~changed)) == (k == 1)
+    one, other = random_posterior(50, 5, 0), random_posterior(50, 5, 1)
+    delta = kl_divergence(*(Normal(p.mean, (p.logvar / 2).exp()) for p in (one, other)))
+    shared = delta.argsort(1).argsort(1) < 5 - k
+    assert torch.equal(smallest_shared(one, other, k), shared)
+    model.save_pretrained(tmp_path)
+    assert kind.from_pretrained(tmp_path).num_changed == k
+
+
+def test_a_number_of_changes_that_leaves_nothing_to_share_is_refused():
+    for number in (0, 5):
+        with pytest.raises(ValueError, match="num_changed must be between 1 and 4"):
+            AdaGVAE(image_shape=SHAPE, latent_dim=5, num_changed=number)
 
 
 def test_one_changed_factor_is_found_whatever_its_values():
