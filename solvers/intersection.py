@@ -18,7 +18,14 @@ from unknot.solvers.terms import Agreement, Term
 
 
 def minimise_over_intersection(
-    objective: Any, first: Any, second: Any, x0: Any = None, *, splitting: str = "auto", method: str = "augmented", **options: Any
+    objective: Any,
+    first: Any,
+    second: Any,
+    x0: Any = None,
+    *,
+    splitting: str = "auto",
+    method: str = "augmented",
+    **options: Any,
 ) -> Result:
     """Minimise f over 𝒰 ∩ 𝒱, each with its own oracle or projection (paragraph "Splitting").
 
@@ -31,8 +38,8 @@ def minimise_over_intersection(
         second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
         x0: start of u.
         splitting: "product", "projection", or "auto" by the kind of ``second``.
-        method: "augmented" for :func:`augmented_lagrangian_cgm`, whose dual variables bring it far closer, or "homotopy"
-            for :func:`homotopy_cgm` as in the thesis. A stochastic objective has :func:`stochastic_homotopy_cgm`.
+        method: "augmented" for :func:`augmented_lagrangian_cgm`, which comes closer, or "homotopy" for the thesis'
+            :func:`homotopy_cgm`. A stochastic objective is solved by :func:`stochastic_homotopy_cgm`.
         options: of that solver.
 
     Returns:
