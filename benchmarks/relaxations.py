@@ -251,9 +251,7 @@ def intersections(iterations: int = 3000) -> None:
             y = 2 * np.random.default_rng(seed).standard_normal(6)
             cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(u - y)), constraints).solve(solver="CLARABEL")
             start = time.process_time()
-            result = minimise_over_intersection(
-                y, first, second, method=method, beta0=beta0, max_iterations=iterations
-            )
+            result = minimise_over_intersection(y, first, second, method=method, beta0=beta0, max_iterations=iterations)
             rows.append((np.abs(result.x - u.value).max(), result.feasibility, time.process_time() - start))
         error, violation, seconds = np.max(np.array(rows, dtype=float), axis=0)
         print(f"{name:24s} {method:10s} beta0 {beta0:5g}: {error:.4f}; {violation:.1e}; {seconds:.2f} s", flush=True)
