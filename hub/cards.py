@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from unknot.metrics.scores import Scores
+from unknot.metrics.registry import is_described
+from unknot.metrics.scores import Scores, read_facts
 
 MAX_CARD = 1 << 20
 MAX_METADATA = 1 << 17
@@ -96,7 +97,7 @@ def model_index(
     metrics: list[dict[str, Any]] = []
     known = Scores.from_flat(scores, protocol)
     for metric, value in known.flat(details=False).items():
-        entry = {"type": metric, "name": label(metric), "value": value}
+        entry = {"type": metric, "name": known.about(metric).title, "value": value}
         metrics.append(entry | ({"args": known.protocol} if known.protocol else {}))
     result = {
         "task": {"type": task, "name": task.replace("-", " ").capitalize()},
@@ -114,6 +115,7 @@ def scores_of(metadata: Mapping[str, Any]) -> Scores:
     """
     scores: dict[str, float] = {}
     protocol: dict[str, Any] = {}
+    titles: dict[str, Any] = {}
     for model in _list(metadata.get("model-index")):
         for result in _list(_get(model, "results")):
             for metric in _list(_get(result, "metrics")):
@@ -121,8 +123,13 @@ def scores_of(metadata: Mapping[str, Any]) -> Scores:
                 number = finite(value)
                 if isinstance(name, str) and number is not None:
                     scores.setdefault(name[:100], number)
+                    titles.setdefault(name[:100], {"title": _get(metric, "name")})
                     protocol = protocol or _dict(_get(metric, "args"))
-    return Scores.from_flat(scores, protocol)
+    known = Scores.from_flat(scores, protocol)
+    directions = _dict(_dict(metadata.get("unknot")).get("scores"))
+    own = {name: titles.get(name, {}) | _dict(directions.get(name)) for name in known if not is_described(name)}
+    known.facts = read_facts(own)
+    return known
 
 
 def finite(value: Any) -> float | None:
@@ -150,26 +157,6 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
         if colon and key and value:
             facts.setdefault(key, value)
     return facts
-
-
-def label(metric: str) -> str:
-    """A metric's name for people.
-
-    >>> label("factor_vae"), label("mig@quick"), label("downstream_gbt_100")
-    ('FactorVAE', 'MIG @quick', 'Downstream GBT 100')
-    """
-    metric, at, how = metric.partition("@")
-    return f"{_label(metric)} @{how}" if at else _label(metric)
-
-
-def _label(metric: str) -> str:
-    names = {name: name.upper() for name in ("mig", "dci", "sap", "irs", "elbo", "ap", "ari")}
-    names |= {"factor_vae": "FactorVAE", "beta_vae": "BetaVAE"}
-    names |= {"downstream_gbt": "Downstream GBT", "downstream_lr": "Downstream LR"}
-    for short, long in names.items():
-        if metric == short or metric.startswith(f"{short}_"):
-            return (long + metric[len(short) :]).replace("_", " ")
-    return metric.replace("_", " ").capitalize()
 
 
 def digest(text: str) -> str:

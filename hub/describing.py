@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from unknot.hub.cards import Card, digest, facts_of, finite, label, model_index, plain, scores_of, write_card
+from unknot.hub.cards import Card, digest, facts_of, finite, model_index, plain, scores_of, write_card
 from unknot.hub.kinds import family_of
 from unknot.hub.sources import CONFIG, WEIGHTS
 from unknot.metrics.scores import Scores
@@ -91,6 +91,7 @@ def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content
         "arguments": _arguments(files),
         "bytes": files[WEIGHTS].size,
         "weights": files[WEIGHTS].sha256,
+        "scores": (facts.scores.described() or None) if facts.scores else None,
     }
     metadata["unknot"] = {key: value for key, value in block.items() if value is not None}
     return metadata
@@ -130,7 +131,10 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
     parts += ["## Load it", f"```python\n{snippet(model, repo)}\n```"]
     if facts.scores:
         spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
-        rows = [f"| {label(name)} | {value:.4f}{spread.get(name, '')} |" for name, value in facts.scores.items()]
+        rows = [
+            f"| {facts.scores.about(name).title} | {value:.4f}{spread.get(name, '')} |"
+            for name, value in facts.scores.items()
+        ]
         parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
         if how := ", ".join(f"{key} {plain(value)}" for key, value in facts.scores.protocol.items()):
             parts.append(f"Measured with {how}.")
@@ -256,4 +260,4 @@ def check_scores(scores: Mapping[str, float], protocol: Mapping[str, Any] | None
         if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or not math.isfinite(float(value)):
             raise ValueError(f"The score {name!r} is {value!r}; a card holds finite numbers. Leave it out.")
     known = Scores.from_flat(scores, protocol)
-    return Scores(known, known.std, protocol=known.protocol)
+    return Scores(known, known.std, protocol=known.protocol, facts=known.facts)

@@ -18,18 +18,17 @@ from tqdm.auto import tqdm
 from unknot._files import replacing
 from unknot.hub import cache, client
 from unknot.hub.bounded import read_limited
-from unknot.hub.cards import finite, label, plain
+from unknot.hub.cards import finite, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
 from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
 from unknot.hub.training import Curves, curves
+from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
 
 DEPTH, MAX_FOUND = 8, 5000
 TRASH, TAGS = ".unknot-trash", "tags.json"
-LOWER = ("unfairness", "total_correlation", "elbo_reconstruction", "elbo_kl", "val_loss", "val_reconstruction")
-"""Beginnings of scores of which less is better."""
 FRESH = 300
 """Seconds without a new line after which a run counts as stopped."""
 
@@ -195,11 +194,13 @@ class Index:
     def listed(self, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
         """All records, and how the hub's list came about; pictures that only a server has are left out without one."""
         records = [self.record(entry, picture, served) for entry in list(self.entries.values())]
-        scores = sorted({score for record in records for score in record["scores"]})
+        known = {
+            name: entry.row.scores.about(name) for entry in list(self.entries.values()) for name in entry.row.scores
+        }
         return {
             "checkpoints": records,
-            "labels": {score: label(score) for score in scores},
-            "lower": [score for score in scores if score.startswith(LOWER)],
+            "facts": {name: known[name]._asdict() for name in sorted(known)},
+            "default": [about(name).title for name in default_scores()],
             "remote": self.remote,
             "note": self.note,
             "ready": self.ready,
@@ -282,7 +283,7 @@ class Index:
         """Take scores that were measured just now; those of one's own folder are kept in ``scores.json``."""
         entry = self.get(entry.id)
         known = entry.row.scores
-        both = Scores({**known, **scores}, {**known.std, **scores.std}, protocol=scores.protocol)
+        both = known.merged(scores)
         if entry.home is not None:
             both.write(entry.home / "scores.json")
         self.update(entry, row=replace(entry.row, scores=both))
@@ -386,7 +387,7 @@ def _scores(folder: Path) -> Scores:
         return Scores()
     known = {name[:100]: value for name, value in scores.items() if finite(value) is not None}
     spread = {name[:100]: value for name, value in scores.std.items() if finite(value) is not None}
-    return Scores(known, spread, protocol=scores.protocol)
+    return Scores(known, spread, protocol=scores.protocol, reasons=scores.reasons, facts=scores.facts)
 
 
 def _seed(row: Checkpoint, run: Path | None) -> int | None:

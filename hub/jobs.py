@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unknot.hub.cards import plain
+from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
 
-METRICS = ("mig", "dci", "sap", "modularity")
 MAX_WAITING = 50
 
 
@@ -39,7 +39,11 @@ class Jobs:
         return self._jobs.get(key)
 
     def start(
-        self, key: str, load: Callable[[], Any], keep: Callable[[Scores], None], metrics: Sequence[str] = METRICS
+        self,
+        key: str,
+        load: Callable[[], Any],
+        keep: Callable[[Scores], None],
+        metrics: Sequence[str] | None = None,
     ) -> Job:
         """Measure, unless this is under way; each score is kept as soon as it is known.
 
@@ -47,7 +51,7 @@ class Jobs:
             key: id of the checkpoint.
             load: gives the model.
             keep: takes the scores.
-            metrics: which to measure.
+            metrics: which to measure; by default those that are computed by default for this model.
         """
         with self._lock:
             known = self._jobs.get(key)
@@ -55,12 +59,17 @@ class Jobs:
                 return known
             if sum(job.state == "waiting" for job in self._jobs.values()) >= MAX_WAITING:
                 raise ValueError("Many evaluations are waiting already; come back later.")
-            self._jobs[key] = job = Job("waiting", total=len(metrics))
+            self._jobs[key] = job = Job("waiting", total=len(metrics or default_scores()))
         threading.Thread(target=self._run, args=(key, job, load, keep, metrics)).start()
         return job
 
     def _run(
-        self, key: str, job: Job, load: Callable[[], Any], keep: Callable[[Scores], None], metrics: Sequence[str]
+        self,
+        key: str,
+        job: Job,
+        load: Callable[[], Any],
+        keep: Callable[[Scores], None],
+        metrics: Sequence[str] | None,
     ) -> None:
         from unknot.hub.kinds import data_of
         from unknot.metrics import evaluate
@@ -71,10 +80,12 @@ class Jobs:
                 dataset = data_of(model.trained_on, model.image_shape)
                 if dataset is None:
                     raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
+                metrics = default_scores(model) if metrics is None else metrics
+                job = replace(job, total=len(metrics))
                 for place, metric in enumerate(metrics):
                     if not threading.main_thread().is_alive():  # whoever stopped the page waits for one score at most
                         return
-                    self._jobs[key] = replace(job, state="running", done=place, now=metric)
+                    self._jobs[key] = replace(job, state="running", done=place, now=about(metric).title)
                     keep(evaluate(model, dataset, [metric]))
                 self._jobs[key] = replace(job, state="done", done=len(metrics))
         except Exception as error:  # told on the page

@@ -92,8 +92,8 @@ def list_checkpoints(
         method: only those of this model, e.g. ``"AdaGVAE"``; case, ``-`` and ``_`` do not matter.
         family: only those of this family, e.g. ``"weak"``.
         search: part of the name.
-        sort: a score (highest first, those without it last), ``"modified"`` (newest first), ``"ref"`` or ``"bytes"``;
-            ``"-mig"`` turns the order.
+        sort: a score (best first, those without it last), ``"modified"`` (newest first), ``"ref"`` or ``"bytes"``;
+            ``"-mig"`` reverses the order.
         limit: how many at most.
         sources: any of ``"shipped"``, ``"cached"`` and ``"remote"``.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
@@ -142,8 +142,7 @@ def gather(
         else:  # what `load` would give is told: the shipped one, else the newest, which is the hub's
             told = known if "shipped" in known.sources else row
             size = told.bytes or (known.bytes if known.commit == row.commit else None)
-            both = asdict(told) | {"sources": (*known.sources, *row.sources), "bytes": size}
-            rows[row.ref] = Checkpoint(**both)
+            rows[row.ref] = replace(told, sources=(*known.sources, *row.sources), bytes=size)
     return list(rows.values()), notes
 
 
@@ -181,7 +180,8 @@ def select(
             if rows and not known:
                 scores = sorted({score for row in rows for score in row.scores})
                 raise ValueError(f"No checkpoint here has a score {name!r}; there are {', '.join(scores) or 'none'}.")
-            known.sort(key=lambda row: row.scores[name], reverse=not turned)
+            lower_first = any(row.scores.about(name).better == "lower" for row in known)
+            known.sort(key=lambda row: row.scores[name], reverse=lower_first == turned)
         rows = known + [row for row in rows if row not in known]
     return rows[:limit]
 

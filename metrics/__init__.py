@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from unknot._lazy import lazily
 
 if TYPE_CHECKING:
+    from unknot.metrics import computations as computations
     from unknot.metrics import functional
     from unknot.metrics.callback import ScoreCallback
     from unknot.metrics.draws import Draws
-    from unknot.metrics.evaluation import METRICS, evaluate, register
+    from unknot.metrics.evaluation import evaluate
     from unknot.metrics.interventional import BetaVAEScore, FactorVAEScore, Unfairness
     from unknot.metrics.observational import (
         DCI,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         TotalCorrelation,
     )
     from unknot.metrics.pictures import draw_matrices, plot_matrix
+    from unknot.metrics.registry import METRICS, about, default_scores, describe, list_scores, register
     from unknot.metrics.scores import Scores
     from unknot.metrics.sets import AdjustedRandIndex, SetAveragePrecision, SetScores
     from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
@@ -30,18 +32,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "callback": ["ScoreCallback"],
     "draws": ["Draws"],
-    "evaluation": ["METRICS", "evaluate", "register"],
+    "evaluation": ["evaluate"],
     "interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
     "observational": [
         *("DCI", "IRS", "MIG", "SAP"),
         *("DownstreamAccuracy", "Explicitness", "FactorCodes", "Modularity", "TotalCorrelation"),
     ],
     "pictures": ["draw_matrices", "plot_matrix"],
+    "registry": ["METRICS", "about", "default_scores", "describe", "list_scores", "register"],
     "scores": ["Scores"],
     "slots": ["attention_score", "held_out_scenes", "set_scores"],
     "sets": ["AdjustedRandIndex", "SetAveragePrecision", "SetScores"],
 }
-__getattr__ = lazily(__name__, {name: home for home, names in _HOMES.items() for name in names} | {"functional": ""})
+__getattr__ = lazily(
+    __name__, {name: home for home, names in _HOMES.items() for name in names} | {"computations": "", "functional": ""}
+)
 
 __all__ = [
     "DCI",
@@ -63,11 +68,15 @@ __all__ = [
     "SetScores",
     "TotalCorrelation",
     "Unfairness",
+    "about",
     "attention_score",
+    "default_scores",
+    "describe",
     "draw_matrices",
     "evaluate",
     "functional",
     "held_out_scenes",
+    "list_scores",
     "plot_matrix",
     "register",
     "set_scores",

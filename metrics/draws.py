@@ -2,7 +2,7 @@
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,67 @@ BATCH = 64
 REMEMBERED = 1 << 22  # grid points whose codes are kept
 
 
-class Draws:
+class GivenDraws:
+    """Codes and factors to learn from and to test on, with what several metrics derive from them.
+
+    Args:
+        train: codes ``[N, D]`` and factors ``[N, F]``.
+        test: further codes and factors.
+        backend: of the boosted trees.
+        seed: of scikit-learn's trees.
+        factor_names: names of the factors; by default ``factor_0``, ``factor_1``, ...
+    """
+
+    model: Any = None
+
+    def __init__(
+        self,
+        train: tuple[Floats, Ints],
+        test: tuple[Floats, Ints],
+        backend: Backend = "unknot",
+        seed: int = 0,
+        factor_names: Sequence[str] | None = None,
+    ) -> None:
+        self._train, self._test, self.backend, self.seed = train, test, backend, seed
+        self.num_train, self.num_test = len(train[0]), len(test[0])
+        self._names = tuple(factor_names or (f"factor_{column}" for column in range(train[1].shape[1])))
+
+    @property
+    def train(self) -> tuple[Floats, Ints]:
+        """Codes ``[N, D]`` and factors ``[N, F]`` to learn from, or to score on."""
+        return self._train
+
+    @property
+    def test(self) -> tuple[Floats, Ints]:
+        """Codes and factors to test on."""
+        return self._test
+
+    @property
+    def downstream(self) -> tuple[Floats, Ints]:
+        """Codes and factors that downstream tasks are tested on."""
+        return self.test
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        return self._names
+
+    @cached_property
+    def trees(self) -> Trees | SklearnTrees:
+        """Boosted trees fitted on :attr:`train`, shared by all metrics that need them."""
+        return fit_trees(*self.train, backend=self.backend, seed=self.seed)
+
+    @cached_property
+    def matrices(self) -> dict[str, FactorCodeMatrix]:
+        """Factor-code matrices ``[D, F]`` by all three estimators."""
+        return {
+            "GBT importance": FactorCodeMatrix(self.trees.importance, np.ones(self.train[1].shape[1])),
+            "mutual information": information_matrix(*self.train),
+            "SVM predictability": predictability_matrix(*self.train, *self.test),
+        }
+
+
+class Draws(GivenDraws):
     """What a metric may ask for: codes of i.i.d. samples, and codes of factors of its own choosing.
 
     Args:
@@ -68,18 +128,14 @@ class Draws:
         return self.iid(self.num_test, "test")
 
     @cached_property
-    def trees(self) -> Trees | SklearnTrees:
-        """Boosted trees fitted on :attr:`train`, shared by all metrics that need them."""
-        return fit_trees(*self.train, backend=self.backend, seed=self.seed)
+    def downstream(self) -> tuple[Floats, Ints]:
+        """Codes and factors of as many further samples as there are to learn from."""
+        return self.iid(self.num_train, "downstream")
 
-    @cached_property
-    def matrices(self) -> dict[str, FactorCodeMatrix]:
-        """Factor-code matrices ``[D, F]`` by all three estimators."""
-        return {
-            "GBT importance": FactorCodeMatrix(self.trees.importance, np.ones(self.train[1].shape[1])),
-            "mutual information": information_matrix(*self.train),
-            "SVM predictability": predictability_matrix(*self.train, *self.test),
-        }
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        return self.dataset.factor_space.names
 
     def generator(self, purpose: str) -> torch.Generator:
         """A stream that depends on the seed and its purpose, not on which other metrics run."""

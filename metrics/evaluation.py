@@ -11,7 +11,6 @@ from unknot._numbers import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.factors import check_dataset
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
-from unknot.metrics import catalogue, reasoning  # noqa: F401  their import registers the scores
 from unknot.metrics.draws import Draws
 from unknot.metrics.functional.boosting import Backend
 from unknot.metrics.registry import METRICS, register
@@ -78,7 +77,7 @@ def evaluate(
             if pictures is not None and repeat == 0:
                 from unknot.metrics.pictures import draw_matrices
 
-                draw_matrices(draws.matrices, Path(pictures) / "factor_code.png", draws.dataset.factor_space.names)
+                draw_matrices(draws.matrices, Path(pictures) / "factor_code.png", draws.factor_names)
     protocol = {
         "dataset": draws.dataset.name,
         "num_train": draws.num_train,

@@ -10,7 +10,6 @@ from tqdm.auto import trange
 from unknot.datamodules import Coarse, GroundTruthDataset
 from unknot.datamodules.matrices import Alternatives, Matrices, check_sizes, sample_matrices, solve_by_row
 from unknot.metrics.draws import Draws
-from unknot.metrics.registry import register
 
 if TYPE_CHECKING:
     from unknot.zoo import WReN
@@ -45,8 +44,7 @@ def grid_of(dataset: GroundTruthDataset) -> Coarse:
     return Coarse(dataset, sizes)
 
 
-@register("reasoning", intervenes=True, on_request=True)
-def _reasoning(draws: Draws) -> dict[str, float]:
+def reasoning(draws: Draws) -> dict[str, float]:
     """Accuracy after each of :data:`STEPS`, all on the same matrices, and the last relative to row matching.
 
     The network is the smallest of the study, with the same weights to start from and the same matrices for every

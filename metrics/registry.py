@@ -1,40 +1,90 @@
-"""The scores that ``evaluate`` knows by name, and how to add one's own."""
+"""The one place that knows what a score is called, which direction is better, what it needs and where it ranks.
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+Cards, lists, the page, reports and studies ask :func:`about` and :func:`list_scores`. Nothing here imports torch or
+NumPy.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from unknot._numbers import is_number
 
 if TYPE_CHECKING:
-    from unknot.metrics.draws import Draws
+    from unknot.metrics.draws import GivenDraws
 
-Score = Callable[["Draws"], Any]
+Better = Literal["higher", "lower"]
+Bounds = tuple[float | None, float | None]
+Part = str | tuple[str, Better | None]
+Compute = Callable[[Any], Any]
+
+UNRANKED = 1000
+GROUPS = ("disentanglement", "downstream", "unsupervised", "objects", "loss", "own")
+PREFIXES = {"val/": "validation", "val_": "validation", "train/": "training", "score/": "", "validation/": "validation"}
+
+
+class About(NamedTuple):
+    """Facts about one number: its title, which direction is better, its place in lists, and its bounds."""
+
+    name: str
+    title: str
+    better: Better | None = None
+    rank: int = UNRANKED
+    group: str = "own"
+    bounds: Bounds = (None, None)
 
 
 class Entry(NamedTuple):
-    """A score that ``evaluate`` knows: its function, and what it needs besides codes."""
+    """A score: facts about it and, where ``evaluate`` computes it, its function."""
 
     name: str
-    function: Score
+    function: Compute | None
+    title: str
+    better: Better | None = None
+    rank: int = UNRANKED
+    group: str = "own"
+    default: bool = False
     needs: str | None = None
     intervenes: bool = False
     on_request: bool = False
+    on_labels: Literal["all", "split"] | None = None
+    parts: Mapping[str, Part] = MappingProxyType({})
+    bounds: Bounds = (None, None)
+
+    @property
+    def description(self) -> str:
+        """Docstring of the registered function."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def facts(self) -> About:
+        """What lists and cards show."""
+        return About(self.name, self.title, self.better, self.rank, self.group, self.bounds)
 
     def lacks(self, model: Any) -> str | None:
-        """What of its needs a model does not offer."""
+        """Return what the score needs and the model does not offer, or None."""
         offered = {*getattr(model, "capabilities", ()), getattr(model, "batch", None)}
         return self.needs if self.needs and self.needs not in offered else None
 
-    def of(self, draws: "Draws") -> dict[str, float]:
-        """Its numbers, each under a name."""
-        found = self.function(draws)
-        numbers = found if isinstance(found, Mapping) else {self.name: found}
+    def of(self, draws: "GivenDraws") -> dict[str, float]:
+        """Compute the score: its numbers by name."""
+        if self.function is None:
+            raise ValueError(f"{self.title} is not computed by `evaluate`: it is reported by other functions.")
+        computed = self.function(draws)
+        numbers = computed if isinstance(computed, Mapping) else {self.name: computed}
         if self.name not in numbers or not all(_is_scalar(value) for value in numbers.values()):
             raise ValueError(
                 f"The score {self.name!r} must give a number, or a dictionary of numbers with {self.name!r} among its "
-                f"names, got {found!r:.100}."
+                f"names, got {computed!r:.100}."
             )
         return {name: float(value) for name, value in numbers.items()}
+
+    def part(self, suffix: str) -> About:
+        """Facts about ``name_suffix``: a part that is described, or else one that inherits the direction."""
+        described = self.parts.get(suffix, (f"{self.title} {suffix.replace('_', ' ')}", self.better))
+        title, better = (described, self.better) if isinstance(described, str) else described
+        return About(f"{self.name}_{suffix}", title, better, UNRANKED, self.group, self.bounds)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -42,33 +92,224 @@ def _is_scalar(value: Any) -> bool:
 
 
 METRICS: dict[str, Entry] = {}
-"""Scores that ``evaluate`` knows by name."""
+"""Scores that ``evaluate`` computes, by name."""
+DESCRIBED: dict[str, Entry] = {}
+"""Scores that are measured elsewhere, such as losses and what models of objects are scored by."""
 
 
 def register(
-    name: str, needs: str | None = None, intervenes: bool = False, on_request: bool = False
-) -> Callable[[Score], Score]:
-    """Make a function of :class:`Draws` available to :func:`evaluate` as ``name``.
+    name: str,
+    needs: str | None = None,
+    intervenes: bool = False,
+    on_request: bool = False,
+    *,
+    title: str | None = None,
+    better: Better | None = None,
+    rank: int = UNRANKED,
+    group: str = "own",
+    default: bool = False,
+    on_labels: Literal["all", "split"] | None = None,
+    parts: Mapping[str, Part] | None = None,
+    bounds: Bounds = (None, None),
+) -> Callable[[Compute], Compute]:
+    """Make a function of :class:`Draws` a score called ``name``, for ``evaluate``, ``score`` and all that show scores.
 
     Args:
         name: the score's name. The function gives its value, or a dictionary with the value under this key, further
             ones under ``name_...``, and details such as those of each factor under ``name/...``.
         needs: one of the model's ``capabilities``, such as ``"elbo"``, or its kind of ``batch``, such as ``"pairs"``;
-            ``"all"`` leaves the score out for others.
-        intervenes: whether it chooses factors of its own, and so needs images of all combinations; ``"all"`` leaves it
-            out for one's own images.
-        on_request: computed only where it is named, as it takes long; ``"all"`` leaves it out.
+            groups leave the score out for others.
+        intervenes: whether it chooses factors of its own, and so needs images of all combinations; groups leave it
+            out for your own images and for given codes.
+        on_request: computed only where it is named, as it takes long; groups leave it out.
+        title: name for people; by default made of ``name``.
+        better: ``"higher"`` or ``"lower"``; None where neither is.
+        rank: place in lists, the lowest first.
+        group: one of ``"disentanglement"``, ``"downstream"``, ``"unsupervised"``, ``"objects"`` and ``"loss"``, by
+            which ``evaluate`` can be asked for several scores; ``"own"`` by default.
+        default: whether it is computed unless others are asked for.
+        on_labels: how studies compute it on a few labels: on ``"all"`` of them, or on a ``"split"`` into labels to
+            fit on and others to test on; None where they do not.
+        parts: titles of further numbers ``name_SUFFIX`` by suffix, or ``(title, better)`` where the direction differs.
+            Others inherit title and direction.
+        bounds: the lowest and the highest possible value, None where there is none.
 
-    >>> @register("num_codes")
+    >>> from unknot.metrics import METRICS, about, register
+    >>> @register("num_codes", title="Number of codes", better="lower")
     ... def num_codes(draws):
     ...     return draws.train[0].shape[1]
-    >>> "num_codes" in METRICS
-    True
+    >>> about("num_codes").title, about("num_codes@quick").better
+    ('Number of codes', 'lower')
     >>> del METRICS["num_codes"]
     """
 
-    def add(function: Score) -> Score:
-        METRICS[name] = Entry(name, function, needs, intervenes, on_request)
+    def add(function: Compute) -> Compute:
+        METRICS[name] = Entry(
+            name,
+            function,
+            _title(name) if title is None else title,
+            _better(better),
+            rank,
+            _group(group),
+            default,
+            needs,
+            intervenes,
+            on_request,
+            on_labels,
+            MappingProxyType(dict(parts or {})),
+            bounds,
+        )
         return function
 
     return add
+
+
+def describe(
+    name: str,
+    title: str,
+    better: Better | None,
+    group: str = "loss",
+    rank: int = UNRANKED,
+    parts: Mapping[str, Part] | None = None,
+    bounds: Bounds = (None, None),
+) -> None:
+    """Describe a score that ``evaluate`` does not compute, so that lists and cards name and sort it right."""
+    DESCRIBED[name] = Entry(
+        name,
+        None,
+        title,
+        _better(better),
+        rank,
+        _group(group),
+        parts=MappingProxyType(dict(parts or {})),
+        bounds=bounds,
+    )
+
+
+def about(name: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> About:
+    """Facts about a number by its name, whatever it is a part, a repetition or a spread of.
+
+    Args:
+        name: such as ``"mig"``, ``"dci_completeness"``, ``"downstream_gbt_100"``, ``"mig@quick"``, ``"val/loss"`` or
+            ``"mig_std"``.
+        own: ``title`` and ``better`` of further scores by name, as :class:`unknot.metrics.Scores` stores those of
+            scores that are not part of unknot. What is registered here goes first.
+
+    >>> from unknot.metrics import about
+    >>> about("mig").title, about("factor_vae").rank < about("irs").rank
+    ('MIG', True)
+    >>> about("dci_completeness@quick").title, about("downstream_gbt_100").title
+    ('DCI completeness @quick', 'Downstream GBT 100')
+    >>> about("unfairness").better, about("elbo_kl").better, about("my_number").better
+    ('lower', 'lower', None)
+    """
+    whole, at, label = name.partition("@")
+    facts = _about(whole, own or {})
+    return facts._replace(name=name, title=f"{facts.title} @{label}" if at else facts.title)
+
+
+def _about(name: str, own: Mapping[str, Mapping[str, Any]]) -> About:
+    facts = _known(name, own)
+    if facts:
+        return facts
+    score, slash, detail = name.partition("/")
+    for prefix, word in PREFIXES.items():
+        if name.startswith(prefix) and name != prefix:
+            facts = _about(name.removeprefix(prefix), own)
+            return facts._replace(title=f"{facts.title} ({word})" if word else facts.title, rank=UNRANKED)
+    if slash and (facts := _known(score, own)):
+        return facts._replace(title=f"{facts.title}, {detail.replace('_', ' ')}", rank=UNRANKED)
+    if name.endswith("_std") and (facts := _known(name.removesuffix("_std"), own)):
+        return facts._replace(title=f"{facts.title} std", better=None, rank=UNRANKED, bounds=(0, None))
+    return About(name, _title(name))
+
+
+def _known(name: str, own: Mapping[str, Mapping[str, Any]]) -> About | None:
+    """Facts about a registered or described score, or about a part of the one with the longest matching name."""
+    if name.endswith("_std"):
+        return None
+    stem = name
+    while stem:
+        if entry := METRICS.get(stem) or DESCRIBED.get(stem) or _own(stem, own):
+            return entry.facts if stem == name else entry.part(name[len(stem) + 1 :])
+        stem = stem.rpartition("_")[0]
+    return None
+
+
+def _own(name: str, own: Mapping[str, Mapping[str, Any]]) -> Entry | None:
+    told = own.get(name)
+    if told is None:
+        return None
+    title, better = told.get("title"), told.get("better")
+    return Entry(
+        name, None, title if isinstance(title, str) else _title(name), better if better in ("higher", "lower") else None
+    )
+
+
+def is_described(name: str) -> bool:
+    """Return whether the registry knows a number: a score, a part of one, or what is measured elsewhere.
+
+    >>> from unknot.metrics.registry import is_described
+    >>> is_described("dci_completeness"), is_described("fid")
+    (True, False)
+    """
+    facts = about(name)
+    return facts.rank != UNRANKED or facts.better is not None or facts.group != "own"
+
+
+def list_scores(group: str = "all") -> list[str]:
+    """Names of the scores of a group that ``evaluate`` computes: ``"all"``, ``"default"`` or one of :data:`GROUPS`.
+
+    ``"all"`` and the groups leave out what is computed on request alone.
+
+    >>> from unknot.metrics import list_scores
+    >>> list_scores("default")
+    ['mig', 'dci', 'sap', 'modularity', 'explicitness', 'irs', 'total_correlation', 'elbo']
+    """
+    if group not in ("all", "default", *GROUPS):
+        raise ValueError(f"Unknown group of scores {group!r}; there are 'all', 'default', {', '.join(GROUPS)}.")
+    return [
+        entry.name
+        for entry in METRICS.values()
+        if not entry.on_request and (group == "all" or (entry.default if group == "default" else entry.group == group))
+    ]
+
+
+def default_scores(model: Any = None) -> list[str]:
+    """Names of the scores that are computed unless others are asked for, of those that a model allows.
+
+    >>> from unknot.metrics import default_scores
+    >>> default_scores(object())[-1]
+    'total_correlation'
+    """
+    return [name for name in list_scores("default") if model is None or not METRICS[name].lacks(model)]
+
+
+def facts_to_store(scores: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Title and direction of those scores that are not part of unknot, for whoever reads them elsewhere."""
+    stored = {}
+    for name in scores:
+        entry = METRICS.get(name)
+        if entry is not None and not getattr(entry.function, "__module__", "").startswith("unknot.metrics."):
+            stored[name] = {"title": entry.title, "better": entry.better}
+    return stored
+
+
+def _title(name: str) -> str:
+    words = name.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def _better(better: Any) -> Better | None:
+    if better not in ("higher", "lower", None):
+        raise ValueError(f"better must be 'higher', 'lower' or None, got {better!r}.")
+    return better  # type: ignore[no-any-return]
+
+
+def _group(group: str) -> str:
+    if group not in GROUPS:
+        raise ValueError(f"group must be one of {', '.join(GROUPS)}, got {group!r}.")
+    return group
+
+
+from unknot.metrics import definitions as _definitions  # noqa: E402,F401  registers unknot's own scores

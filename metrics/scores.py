@@ -11,10 +11,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from unknot._files import replacing
+from unknot.metrics.registry import About, about, facts_to_store
 
-PARTS = ("std", "details", "protocol")
+PARTS = ("std", "details", "protocol", "reasons", "facts")
 MOST_NUMBERS = 10_000  # in a file, which may be anybody's
 LONGEST_NAME = 200
+MOST_DESCRIBED = 200
 
 OLD_NAMES = {
     "disentanglement": "dci",
@@ -39,6 +41,8 @@ class Scores(dict[str, float]):
             draw, and without the scores that were not finite in every draw.
         details: what a score was averaged from, by name and part, such as each factor.
         protocol: how they were measured: data set, samples, seed, repeats, ...
+        reasons: why a score that was asked for could not be computed, by name.
+        facts: title and direction of scores that are not part of unknot, by name; see :meth:`about`.
 
     >>> scores = Scores({"mig": 0.3}, std={"mig": 0.01}, protocol={"dataset": "dsprites", "num_train": 10_000})
     >>> scores["mig"], scores.std["mig"], dict(scores)
@@ -55,11 +59,38 @@ class Scores(dict[str, float]):
         std: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, float]] | None = None,
         protocol: Mapping[str, Any] | None = None,
+        reasons: Mapping[str, str] | None = None,
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(values)
         self.std: dict[str, float] = dict(std or {})
         self.details: dict[str, dict[str, float]] = {name: dict(parts) for name, parts in (details or {}).items()}
         self.protocol: dict[str, Any] = dict(protocol or {})
+        self.reasons: dict[str, str] = dict(reasons or {})
+        self.facts: dict[str, dict[str, Any]] = {name: dict(told) for name, told in (facts or {}).items()}
+
+    def about(self, name: str) -> About:
+        """Title, direction and rank of one of the scores; see :func:`unknot.metrics.about`."""
+        return about(name, self.facts)
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Title and direction of those scores that are not part of unknot, to be stored beside them."""
+        return self.facts | facts_to_store(self)
+
+    def merged(self, other: "Scores") -> "Scores":
+        """These scores with those of another measurement over them; the protocol is the other's.
+
+        >>> Scores({"mig": 0.3}, reasons={"dci": "no factors"}).merged(Scores({"dci": 0.5})).reasons
+        {}
+        """
+        return Scores(
+            {**self, **other},
+            self.std | other.std,
+            self.details | other.details,
+            other.protocol,
+            {name: why for name, why in self.reasons.items() if name not in other} | other.reasons,
+            self.facts | other.facts,
+        )
 
     @classmethod
     def of_draws(cls, draws: Sequence[Mapping[str, float]], protocol: Mapping[str, Any] | None = None) -> "Scores":
@@ -85,7 +116,14 @@ class Scores(dict[str, float]):
         {'dci': 0.1}
         """
         if isinstance(values, Scores):
-            return cls(values, values.std, values.details, values.protocol | dict(protocol or {}))
+            return cls(
+                values,
+                values.std,
+                values.details,
+                values.protocol | dict(protocol or {}),
+                values.reasons,
+                values.facts,
+            )
         scores = cls(protocol=protocol)
         for name, value in values.items():
             of = name.removesuffix("_std")
@@ -134,7 +172,7 @@ class Scores(dict[str, float]):
         return "\n".join(f"{name:<{width}}  {value:.4f}{spread.get(name, '')}" for name, value in self.items())
 
     def __repr__(self) -> str:
-        more = [f"{name}={getattr(self, name)!r}" for name in ("std", "protocol") if getattr(self, name)]
+        more = [f"{name}={getattr(self, name)!r}" for name in ("std", "protocol", "reasons") if getattr(self, name)]
         return f"Scores({', '.join([dict.__repr__(self), *more])})"
 
     def to_json(self) -> str:
@@ -142,7 +180,8 @@ class Scores(dict[str, float]):
 
         Numbers that are not finite are written as text, ``"Infinity"``, ``"-Infinity"`` or ``"NaN"``.
         """
-        document = dict(self) | {name: getattr(self, name) for name in PARTS}
+        told = {name: getattr(self, name) for name in PARTS} | {"facts": self.described()}
+        document = dict(self) | {name: part for name, part in told.items() if part or name in PARTS[:3]}
         return json.dumps(_without_constants(document), indent=2, allow_nan=False) + "\n"
 
     @classmethod
@@ -156,14 +195,16 @@ class Scores(dict[str, float]):
             raise ValueError(f"Expected an object of scores, got {type(document).__name__}.")
         if not any(isinstance(document.get(name), dict) for name in PARTS):
             return cls.from_flat(_numbers(document, "scores"))
-        std, details, protocol = (document.pop(name, {}) for name in PARTS)
-        if not (isinstance(details, dict) and isinstance(protocol, dict)):
-            raise ValueError("details and protocol must be objects.")
+        std, details, protocol, reasons, facts = (document.pop(name, {}) for name in PARTS)
+        if not all(isinstance(part, dict) for part in (details, protocol, reasons, facts)):
+            raise ValueError("details, protocol, reasons and facts must be objects.")
         return cls(
             {OLD_NAMES.get(name, name): value for name, value in _numbers(document, "scores").items()},
             _numbers(std, "std"),
             {name: _numbers(parts, f"details of {name}") for name, parts in details.items()},
             protocol,
+            {name[:LONGEST_NAME]: str(reason)[:1000] for name, reason in reasons.items()},
+            read_facts(facts),
         )
 
     def write(self, path: str | Path) -> Path:
@@ -180,6 +221,22 @@ class Scores(dict[str, float]):
             return cls.from_json(Path(path).read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: expected scores, as `unknot evaluate --json` writes them. {error}") from None
+
+
+def read_facts(told: Any) -> dict[str, dict[str, Any]]:
+    """Title and direction of scores by name, of what a file or card says about them; anything else is left out.
+
+    >>> read_facts({"fid": {"title": "FID", "better": "lower", "more": 1}, "x": 3})
+    {'fid': {'title': 'FID', 'better': 'lower'}}
+    """
+    facts: dict[str, dict[str, Any]] = {}
+    for name, about_one in list(told.items())[:MOST_DESCRIBED] if isinstance(told, dict) else []:
+        if isinstance(name, str) and isinstance(about_one, dict):
+            title, better = about_one.get("title"), about_one.get("better")
+            title = title[:LONGEST_NAME] if isinstance(title, str) else None
+            better = better if better in ("higher", "lower") else None
+            facts[name[:LONGEST_NAME]] = {"title": title, "better": better}
+    return facts
 
 
 def _without_constants(value: Any) -> Any:

@@ -8,11 +8,8 @@ import torch
 
 from unknot._modes import evaluation_mode
 from unknot.datamodules import GroundTruthDataset, LabelledDataModule
-from unknot.metrics import Scores, functional
-
-ALL = {"mig": functional.mig, "modularity": functional.modularity}
-SPLIT = {"sap": functional.sap, "explicitness": functional.explicitness}
-NAMES = {*ALL, *SPLIT, "dci"}
+from unknot.metrics import METRICS, Scores
+from unknot.metrics.draws import GivenDraws
 
 
 def validation_scores(
@@ -30,15 +27,15 @@ def validation_scores(
     # Labels are stored as shares of the range of a factor; metrics take classes, of which unused ones change nothing.
     classes = np.stack([np.unique(column, return_inverse=True)[1] for column in values.numpy().T], axis=1)
     at = data.num_train_labels
-    split = codes[:at], classes[:at], codes[at:], classes[at:]
+    held_out = codes[at:], classes[at:]
+    draws = {
+        "all": GivenDraws((codes, classes), held_out),
+        "split": GivenDraws((codes[:at], classes[:at]), held_out),
+    }
     scores = Scores(protocol={"dataset": dataset.name, "labels": dict(labels)})
     for metric in metrics:
-        if metric in ALL:
-            scores[metric] = float(ALL[metric](codes, classes))
-        elif metric in SPLIT:
-            scores[metric] = float(SPLIT[metric](*split))
-        elif metric == "dci":
-            scores["dci"] = float(functional.dci(*split)["disentanglement"])
-        else:
-            raise ValueError(f"{metric!r} is no score on labels; there are {', '.join(sorted(NAMES))}.")
+        if metric not in METRICS or not (kind := METRICS[metric].on_labels):
+            known = sorted(name for name, entry in METRICS.items() if entry.on_labels)
+            raise ValueError(f"{metric!r} is not a score on labels; there are {', '.join(known)}.")
+        scores[metric] = METRICS[metric].of(draws[kind])[metric]
     return scores

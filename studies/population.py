@@ -9,25 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-METRICS = {
-    "beta_vae": "BetaVAE",
-    "factor_vae": "FactorVAE",
-    "mig": "MIG",
-    "dci": "DCI",
-    "modularity": "Modularity",
-    "sap": "SAP",
-    "irs": "IRS",
-}
+from unknot.metrics.registry import about, is_described
+
+METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap", "irs")
 """The disentanglement metrics of the studies, in the order of their figures."""
-UNSUPERVISED_SCORES = {
-    "elbo_reconstruction": "reconstruction",
-    "elbo_kl": "KL",
-    "elbo": "ELBO",
-    "total_correlation_sampled": "TC (sampled)",
-}
-DOWNSTREAM = {
-    f"downstream_{kind}_{size}": f"{kind.upper()}{size}" for kind in ("lr", "gbt") for size in (10, 100, 1000, 10_000)
-} | {f"downstream_{kind}_efficiency": f"{kind.upper()} efficiency" for kind in ("lr", "gbt")}
+UNSUPERVISED_SCORES = ("elbo_reconstruction", "elbo_kl", "elbo", "total_correlation_sampled")
+DOWNSTREAM = (
+    *(f"downstream_{kind}_{size}" for kind in ("lr", "gbt") for size in (10, 100, 1000, 10_000)),
+    *(f"downstream_{kind}_efficiency" for kind in ("lr", "gbt")),
+)
 ACCURACY = "downstream_gbt_10000"
 METHODS = {
     "BetaVAE": "β-VAE",
@@ -231,11 +221,8 @@ class Population:
 
 
 def label(name: str) -> str:
-    """A short name for a column or method."""
-    for names in (METRICS, UNSUPERVISED_SCORES, DOWNSTREAM, METHODS):
-        if name in names:
-            return names[name]
-    return {"weak_reconstruction": "weak loss", "udr": "UDR", "total_correlation": "TC (mean)"}.get(name, name)
+    """Title of a score, or name of a method; what is neither stays as it is."""
+    return METHODS.get(name) or (about(name).title if is_described(name) else name)
 
 
 def by_figure(methods: Iterable[str]) -> list[str]:

@@ -7,9 +7,6 @@ from typing import Any
 
 from unknot._words import did_you_mean
 
-DEFAULT_SCORES: list[Any] = [
-    {"metrics": ["mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation", "elbo"]}
-]
 KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels"}
 LABEL_KEYS = ("num_labels", "labelling", "label_seed")
 
@@ -111,14 +108,15 @@ def check_metrics(protocols: list[Protocol]) -> None:
     """Refuse scores that nobody knows how to compute."""
     from unknot.datamodules.labels import NAMED
     from unknot.metrics import METRICS
-    from unknot.studies.labels import NAMES
+
+    on_labels = [name for name, entry in METRICS.items() if entry.on_labels]
 
     for protocol in protocols:
         kind = dict(protocol.labels).get("labelling")
         if kind is not None and kind not in NAMED:
             raise ValueError(f"`scores`: there are no labels of the kind {kind!r}. {did_you_mean(str(kind), NAMED)}")
         for metric in protocol.metrics:
-            if protocol.labels and metric not in NAMES:
-                raise ValueError(f"{metric!r} is no score on labels. {did_you_mean(metric, NAMES)}")
+            if protocol.labels and metric not in on_labels:
+                raise ValueError(f"{metric!r} is not a score on labels. {did_you_mean(metric, on_labels)}")
             if not protocol.labels and metric not in METRICS:
                 raise ValueError(f"Unknown score {metric!r}. {did_you_mean(metric, METRICS)}")

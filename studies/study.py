@@ -12,7 +12,8 @@ from typing import Any
 
 from unknot import configs
 from unknot._words import did_you_mean
-from unknot.studies.protocols import DEFAULT_SCORES, Protocol, check_metrics, read_protocols
+from unknot.metrics.registry import default_scores
+from unknot.studies.protocols import Protocol, check_metrics, read_protocols
 
 KEYS = {"description", "datasets", "image_size", "seeds", "training", "data", "sweeps", "scores"}
 SWEEP_KEYS = {"config", "options", "datasets", "seeds", "training", "data"}
@@ -84,7 +85,7 @@ class Study:
     @property
     def protocols(self) -> list[Protocol]:
         """The scores of every model, each with how it is drawn."""
-        return read_protocols(self.content.get("scores", DEFAULT_SCORES))
+        return read_protocols(self.content.get("scores", default_scores()))
 
     def jobs(self) -> list[Job]:
         """All jobs, seed by seed and label draw by label draw, so that a half-done study is of use already."""

@@ -11,13 +11,21 @@ from unknot.cli import main
 from unknot.hub import Checkpoint, list_checkpoints, refs, show
 from unknot.hub.cards import facts_of, model_index, read_card, scores_of, write_card
 from unknot.hub.listing import select
+from unknot.metrics.scores import Scores
 
 ROWS = [
     Checkpoint(
-        "a/one", ("shipped",), model="BetaVAE", dataset="dsprites", family="vae", scores={"mig": 0.1, "dci": 0.3}
+        "a/one",
+        ("shipped",),
+        model="BetaVAE",
+        dataset="dsprites",
+        family="vae",
+        scores=Scores({"mig": 0.1, "dci": 0.3}),
     ),
-    Checkpoint("b/two", ("cached",), model="AdaGVAE", dataset="dsprites", family="weak", scores={"mig": 0.4}),
-    Checkpoint("c/three", ("remote",), model="AdaGVAE", dataset="shapes3d", scores={"dci": 0.9}, modified="2026-01-02"),
+    Checkpoint("b/two", ("cached",), model="AdaGVAE", dataset="dsprites", family="weak", scores=Scores({"mig": 0.4})),
+    Checkpoint(
+        "c/three", ("remote",), model="AdaGVAE", dataset="shapes3d", scores=Scores({"dci": 0.9}), modified="2026-01-02"
+    ),
     Checkpoint("d/four", ("remote",), modified="2026-01-03", problem="card unreadable: x"),
 ]
 

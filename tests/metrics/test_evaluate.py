@@ -10,7 +10,7 @@ from torch import nn
 
 from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule, SetBatch
-from unknot.metrics import METRICS, MIG, catalogue, register, set_scores
+from unknot.metrics import METRICS, MIG, computations, register, set_scores
 from unknot.metrics import evaluate as evaluate_all
 from unknot.metrics.functional import dci, downstream_accuracy, mig
 from unknot.zoo import AdaGVAE, BetaVAE, SlotSetPredictor
@@ -120,7 +120,7 @@ def test_scores_do_not_depend_on_their_company(probe):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(catalogue, "INTERVENTIONS", 1)
+    monkeypatch.setattr(computations, "INTERVENTIONS", 1)
 
 
 def test_metrics_by_name(probe, quick):

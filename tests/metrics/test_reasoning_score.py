@@ -30,10 +30,8 @@ def codes(images: Tensor) -> Tensor:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Collecting doctests loads the module a second time: patch the one whose function is registered.
-    registered = METRICS["reasoning"].function.__globals__
-    monkeypatch.setitem(registered, "STEPS", (2, 4))
-    monkeypatch.setitem(registered, "TEST", 600)
+    monkeypatch.setattr(reasoning, "STEPS", (2, 4))
+    monkeypatch.setattr(reasoning, "TEST", 600)
 
 
 def test_accuracies_are_given_at_every_number_of_steps_and_repeat(quick: None) -> None:

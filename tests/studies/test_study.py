@@ -127,7 +127,7 @@ def test_every_data_set_survives_its_description(name: str) -> None:
         ({"scores": [{"metrics": [3]}]}, "expected an entry with a list of `metrics`"),
         ({"scores": [{"metrics": ["mig"], "labels": {"labelling": ["noise"]}}]}, "kind 'noise'. Did you mean 'noisy'?"),
         ({"scores": [{"metrics": ["mig"], "labels": {"num_labels": ["x"]}}]}, "`num_labels` must be a whole number"),
-        ({"scores": [{"metrics": ["irs"], "labels": {"num_labels": [9]}}]}, "'irs' is no score on labels"),
+        ({"scores": [{"metrics": ["irs"], "labels": {"num_labels": [9]}}]}, "'irs' is not a score on labels"),
     ],
 )
 def test_what_is_wrong_with_a_study_is_said_before_it_runs(

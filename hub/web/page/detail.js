@@ -111,7 +111,7 @@ function evaluatePart(told) {
       return offer(job ? "Measured." : "");
     }
     if (job.state === "failed") return offer(job.error);
-    const text = job.state === "waiting" ? "Waiting…" : `Measuring ${label(job.now)}: ${job.done} of ${job.total} done`;
+    const text = job.state === "waiting" ? "Waiting…" : `Measuring ${job.now}: ${job.done} of ${job.total} done`;
     place.replaceChildren(el("progress", { max: job.total, value: job.done }), note(text));
     setTimeout(() => watch().catch((error) => offer(error.message)), 1000);
   };
@@ -125,7 +125,7 @@ function evaluatePart(told) {
         offer(error.message);
       }
     });
-    const about = note(text || "MIG, DCI, SAP and modularity on 10,000 + 5,000 images; some minutes.");
+    const about = note(text || `${store.default.join(", ")} on 10,000 + 5,000 images; some minutes.`);
     place.replaceChildren(start, about);
   };
   offer("");

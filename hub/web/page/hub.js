@@ -1,6 +1,5 @@
 import { button, byId, el, note, notify, number, section, sizeOf, snippet, table, warning } from "./dom.js";
 import { markdown } from "./markdown.js";
-import { rankIn } from "./ranking.js";
 
 /* The pages of a hub: an index with search, and one page for each repository. What they show comes from the hub's API,
    the same that every client uses; a token is kept for this tab alone. */
@@ -85,8 +84,7 @@ function indexTable(rows) {
       counts.set(type, (counts.get(type) ?? 0) + 1);
       names.set(type, name.slice(0, 40));
     }
-  const rank = rankIn(counts);
-  const shown = [...counts.keys()].sort(rank).slice(0, 4);
+  const shown = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, 4); // ties: as cards list them
   const line = ([row, scores]) => {
     const about = own(row.cardData, "unknot") ?? {};
     return [

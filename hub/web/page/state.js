@@ -1,4 +1,3 @@
-import { rankIn } from "./ranking.js";
 import { embedded, get } from "./server.js";
 
 /* What is shown: the checkpoints, and the state of the page, which is its address so that it can be shared. */
@@ -23,7 +22,7 @@ const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
 const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
 const SWITCHES = ["turned", "grouped", "log"];
 
-export const store = { checkpoints: [], known: new Map(), labels: {}, lower: new Set(), scores: [], settings: [] };
+export const store = { checkpoints: [], known: new Map(), facts: {}, default: [], scores: [], settings: [] };
 export const page = { state: readHash(), lastList: "gallery", shownDetail: null, returnTo: null, render: () => {} };
 const details = new Map();
 
@@ -31,9 +30,10 @@ const details = new Map();
 export const own = (object, name) => (object && Object.hasOwn(object, name) ? object[name] : undefined);
 export const score = (row, name) => own(row.scores, name);
 export const spread = (row, name) => own(row.std, name);
-export const label = (name) => own(store.labels, name) ?? name;
+/* Title, direction and rank of a score are the server's to tell. */
+export const label = (name) => own(store.facts, name)?.title ?? name;
 export const distinct = (field) => [...new Set(store.checkpoints.map((row) => row[field]).filter(Boolean))].sort();
-export const isLower = (name) => store.lower.has(name);
+export const isLower = (name) => own(store.facts, name)?.better === "lower";
 
 export function nameOf(row) {
   return row.sources.includes("folder") ? row.ref.split(/[\\/]/).slice(-2).join("/") : row.ref;
@@ -68,12 +68,15 @@ export function take(listed) {
       values.set(name, (values.get(name) ?? new Set()).add(JSON.stringify(value)));
     row.text = [row.ref, row.model, row.dataset, row.family, row.license, ...(row.tags ?? [])].join(" ").toLowerCase();
   }
-  const scores = [...counts.keys()].sort(rankIn(counts));
+  const rank = (name) => own(listed.facts, name)?.rank ?? Infinity;
+  const scores = [...counts.keys()].sort(
+    (a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : counts.get(b) - counts.get(a) || a.localeCompare(b)),
+  );
   const settings = [...values.keys()].sort((a, b) => values.get(b).size - values.get(a).size || a.localeCompare(b));
   const varying = settings.filter((name) => values.get(name).size > 1 && !IGNORED.has(name));
   const before = store.known.get(page.state.open);
   if (before && listed.checkpoints.some((row) => row.id === before.id && row.kind !== before.kind)) page.shownDetail = null;
-  Object.assign(store, listed, { text, scores, settings, varying, lower: new Set(listed.lower), known: new Map() });
+  Object.assign(store, listed, { text, scores, settings, varying, known: new Map() });
   for (const row of store.checkpoints) store.known.set(row.id, row);
   store.methods = distinct("model");
   store.version = (store.version ?? 0) + 1;
@@ -169,7 +172,7 @@ const inOrder = new Intl.Collator(undefined, { numeric: true }).compare; // #2 b
 
 export function sorted(rows, sort, turned) {
   const isScore = !SORTS.has(sort) && !sort.startsWith("arg:");
-  const falls = (isScore ? !store.lower.has(sort) : sort === "modified") !== turned;
+  const falls = (isScore ? !isLower(sort) : sort === "modified") !== turned;
   const keyed = rows.map((row) => [valueOf(row, sort) ?? null, nameOf(row), row]);
   keyed.sort(([first, one], [second, other]) => {
     if (first === null || second === null) return (first === null) - (second === null) || inOrder(one, other);

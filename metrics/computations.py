@@ -1,4 +1,4 @@
-"""The scores that ``evaluate`` knows, each a function of what it draws."""
+"""Scores that take more than one call of a function of codes and factors: interventions, predictions, objectives."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,6 @@ from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
 from unknot.metrics.functional.boosting import fit_trees
 from unknot.metrics.functional.checks import Floats, Ints
-from unknot.metrics.functional.dci import dci_of_trees
-from unknot.metrics.registry import register
 
 VOTE = 64  # images in a batch that agrees in one factor
 VOTES_AT_ONCE = 500  # bounds the memory
@@ -22,43 +20,8 @@ SIZES = (10, 100, 1000, 10_000)  # of the downstream training sets
 SENSITIVE_SAMPLES = 100  # for each value of a sensitive factor
 INTERVENTIONS = 10  # for each target, under covariate shift
 
-# Observational
 
-
-@register("mig")
-def _mig(draws: Draws) -> dict[str, float]:
-    return {"mig": functional.mig(*draws.train)}
-
-
-@register("dci")
-def _dci(draws: Draws) -> dict[str, float]:
-    scores = dci_of_trees(draws.trees, *draws.train, *draws.test)
-    del scores["importance"]
-    return {"dci": scores.pop("disentanglement"), **{f"dci_{name}": value for name, value in scores.items()}}
-
-
-@register("sap")
-def _sap(draws: Draws) -> dict[str, float]:
-    return {"sap": functional.sap(*draws.train, *draws.test)}
-
-
-@register("modularity")
-def _modularity(draws: Draws) -> dict[str, float]:
-    return {"modularity": functional.modularity(*draws.train)}
-
-
-@register("explicitness")
-def _explicitness(draws: Draws) -> dict[str, float]:
-    return {"explicitness": functional.explicitness(*draws.train, *draws.test)}
-
-
-@register("irs")
-def _irs(draws: Draws) -> dict[str, float]:
-    return {"irs": functional.irs(*draws.train)}
-
-
-@register("aggregation")
-def _aggregation(draws: Draws) -> dict[str, float]:
+def aggregation(draws: Draws) -> dict[str, float]:
     """Every aggregation of every factor-code matrix, and the thresholds at which factors get codes and merge.
 
     The score itself is what the chapter advises: DCI of boosted trees and of mutual information, their mean.
@@ -81,8 +44,8 @@ def _aggregation(draws: Draws) -> dict[str, float]:
 # Interventional
 
 
-@register("beta_vae", intervenes=True)
-def _beta_vae(draws: Draws) -> dict[str, float]:
+def beta_vae(draws: Draws) -> dict[str, float]:
+    """Compute the BetaVAE score: codes of pairs of images that share one factor, and which one it is."""
     generator = draws.generator("beta_vae")
 
     def features(count: int) -> tuple[Floats, Ints]:
@@ -102,8 +65,8 @@ def _beta_vae(draws: Draws) -> dict[str, float]:
     return {"beta_vae": functional.beta_vae_score(*train, *features(draws.num_test))}
 
 
-@register("factor_vae", intervenes=True)
-def _factor_vae(draws: Draws) -> dict[str, float]:
+def factor_vae(draws: Draws) -> dict[str, float]:
+    """Compute the FactorVAE score: votes of the code that varies least while one factor is held."""
     generator = draws.generator("factor_vae")
     global_std = draws.train[0].std(0, ddof=1) if draws.num_train > 1 else np.zeros(draws.train[0].shape[1])
     if (global_std < 0.05).all() or max(draws.dataset.factor_space.sizes) == 1:
@@ -139,21 +102,11 @@ def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) 
 # Downstream
 
 
-@register("downstream_gbt")
-def _downstream_gbt(draws: Draws) -> dict[str, float]:
-    return _downstream(draws, "gbt")
-
-
-@register("downstream_lr")
-def _downstream_lr(draws: Draws) -> dict[str, float]:
-    return _downstream(draws, "lr")
-
-
-def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
+def downstream(draws: Draws, classifier: str) -> dict[str, float]:
     """Accuracy after 10 to 10,000 samples, on as many further ones as there are to learn from, and their ratio."""
     name = f"downstream_{classifier}"
     codes, factors = draws.train
-    test_codes, test_factors = draws.iid(draws.num_train, "downstream")
+    test_codes, test_factors = draws.downstream
     sizes = [size for size in SIZES if size < draws.num_train] + [draws.num_train]
     scores, details = {}, {}
     for size in sizes:
@@ -164,7 +117,7 @@ def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
                 codes[:size], factors[:size], test_codes, test_factors, classifier, draws.backend, per_factor=True
             )
         scores[f"{name}_{size}"] = float(accuracy.mean())
-        for factor, value in zip(draws.dataset.factor_space.names, accuracy, strict=True):
+        for factor, value in zip(draws.factor_names, accuracy, strict=True):
             details[f"{name}_{size}/{factor}"] = float(value)
     scores = {name: scores[f"{name}_{sizes[-1]}"]} | scores
     if {100, 10_000} <= set(sizes):
@@ -172,8 +125,7 @@ def _downstream(draws: Draws, classifier: str) -> dict[str, float]:
     return scores | details
 
 
-@register("covariate_shift", intervenes=True)
-def _covariate_shift(draws: Draws) -> dict[str, float]:
+def covariate_shift(draws: Draws) -> dict[str, float]:
     """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
     space = draws.dataset.factor_space
     varied = [index for index, size in enumerate(space.sizes) if size > 1]
@@ -203,8 +155,7 @@ def _pick(options: list[int], generator: torch.Generator) -> int:
     return options[int(torch.randint(len(options), (1,), generator=generator))]
 
 
-@register("unfairness", intervenes=True)
-def _unfairness(draws: Draws) -> dict[str, float]:
+def unfairness(draws: Draws) -> dict[str, float]:
     """Mean over targets and sensitive factors; the draws that intervene on a sensitive factor serve all targets."""
     space = draws.dataset.factor_space
     varied = [index for index, size in enumerate(space.sizes) if size > 1]
@@ -228,8 +179,8 @@ def _unfairness(draws: Draws) -> dict[str, float]:
 # Unsupervised
 
 
-@register("total_correlation")
-def _total_correlation(draws: Draws) -> dict[str, float]:
+def total_correlation(draws: Draws) -> dict[str, float]:
+    """Compute Gaussian dependence of the means, and of samples where the model has a distribution of codes."""
     codes, _ = draws.train
     scores = {
         "total_correlation": functional.total_correlation(codes),
@@ -243,8 +194,7 @@ def _total_correlation(draws: Draws) -> dict[str, float]:
     return scores
 
 
-@register("elbo", needs="elbo")
-def _elbo(draws: Draws) -> dict[str, float]:
+def elbo(draws: Draws) -> dict[str, float]:
     """Terms of the objective, each a mean over images; the codes are samples."""
     totals = {"elbo": 0.0, "elbo_reconstruction": 0.0, "elbo_kl": 0.0}
     for images in _batches(draws, draws.num_test):
@@ -254,8 +204,7 @@ def _elbo(draws: Draws) -> dict[str, float]:
     return {name: total / draws.num_test for name, total in totals.items()}
 
 
-@register("weak_reconstruction", needs="pairs")
-def _weak_reconstruction(draws: Draws) -> dict[str, float]:
+def weak_reconstruction(draws: Draws) -> dict[str, float]:
     """The loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs.
 
     Of each pair k factors are drawn anew, k being 1 to F - 1 at random; models that must be told are told one of them.

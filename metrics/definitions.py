@@ -1,0 +1,247 @@
+"""The scores of unknot: facts about each, with a docstring that the documentation shows, and how it is computed.
+
+To add one, write the pure function in ``functional/`` and register it here; everything else asks the registry. This
+module imports neither torch nor NumPy, so that listing scores is quick: functions import what they need when they run.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from unknot import metrics
+from unknot.metrics.registry import describe, register
+
+if TYPE_CHECKING:
+    from unknot.metrics.draws import Draws
+
+UNIT = (0.0, 1.0)
+
+# Disentanglement
+
+
+@register(
+    "mig", title="MIG", better="higher", rank=1, group="disentanglement", default=True, on_labels="all", bounds=UNIT
+)
+def _mig(draws: "Draws") -> Any:
+    """Gap between the two codes with the most mutual information with a factor, as a share of the factor's entropy.
+
+    Measures compactness: a factor is known to one code. Does not see several factors in one code. 10,000 samples.
+    """
+    return metrics.functional.mig(*draws.train)
+
+
+@register(
+    "dci",
+    title="DCI",
+    better="higher",
+    rank=2,
+    group="disentanglement",
+    default=True,
+    on_labels="split",
+    bounds=UNIT,
+    parts={
+        "completeness": "DCI completeness",
+        "informativeness_train": "DCI informativeness train",
+        "informativeness_test": "DCI informativeness test",
+    },
+)
+def _dci(draws: "Draws") -> Any:
+    """Disentanglement by the importance of codes for boosted trees: does each code know one factor?
+
+    Beside it completeness (is a factor known to one code?) and informativeness (accuracy of the prediction).
+    10,000 + 5,000 samples; 100 rounds of trees for every class.
+    """
+    from unknot.metrics.functional.dci import dci_of_trees
+
+    scores = dci_of_trees(draws.trees, *draws.train, *draws.test)
+    del scores["importance"]
+    return {"dci": scores.pop("disentanglement"), **{f"dci_{name}": value for name, value in scores.items()}}
+
+
+@register(
+    "sap", title="SAP", better="higher", rank=3, group="disentanglement", default=True, on_labels="split", bounds=UNIT
+)
+def _sap(draws: "Draws") -> Any:
+    """Gap in accuracy between the two codes that predict a factor best, each alone, by a linear support vector machine.
+
+    Measures compactness. Does not see several factors in one code, nor what a single threshold misses.
+    10,000 + 5,000 samples.
+    """
+    return metrics.functional.sap(*draws.train, *draws.test)
+
+
+@register(
+    "modularity",
+    title="Modularity",
+    better="higher",
+    rank=5,
+    group="disentanglement",
+    default=True,
+    on_labels="all",
+    bounds=UNIT,
+)
+def _modularity(draws: "Draws") -> Any:
+    """Degree to which each code has mutual information with one factor only.
+
+    Measures disentanglement. Does not see whether a factor is known at all. 10,000 samples.
+    """
+    return metrics.functional.modularity(*draws.train)
+
+
+@register(
+    "explicitness",
+    title="Explicitness",
+    better="higher",
+    rank=9,
+    group="disentanglement",
+    default=True,
+    on_labels="split",
+    bounds=UNIT,
+)
+def _explicitness(draws: "Draws") -> Any:
+    """Area under the ROC curve of a logistic regression for each value of each factor; 0.5 is chance.
+
+    Measures whether classes are linearly separable. Does not see structure. 10,000 + 5,000 samples.
+    """
+    return metrics.functional.explicitness(*draws.train, *draws.test)
+
+
+@register("irs", title="IRS", better="higher", rank=7, group="disentanglement", default=True, bounds=(None, 1.0))
+def _irs(draws: "Draws") -> Any:
+    """Degree to which a code stays where it is while its factor is held and all others change.
+
+    Measures restrictiveness. Does not see codes that stand for several factors, if one of them dominates.
+    10,000 samples.
+    """
+    return metrics.functional.irs(*draws.train)
+
+
+@register("beta_vae", intervenes=True, title="BetaVAE", better="higher", rank=6, group="disentanglement", bounds=UNIT)
+def _beta_vae(draws: "Draws") -> Any:
+    """Accuracy of a linear classifier that tells which factor two batches of images share, from how codes differ.
+
+    Measures consistency. Does not see a code that two factors share. 15,000 batches of 2 x 64 images.
+    """
+    return metrics.computations.beta_vae(draws)
+
+
+@register(
+    "factor_vae", intervenes=True, title="FactorVAE", better="higher", rank=4, group="disentanglement", bounds=UNIT
+)
+def _factor_vae(draws: "Draws") -> Any:
+    """Accuracy of a majority vote that tells which factor a batch of images shares, from the code that varies least.
+
+    Measures consistency. Does not see how strongly codes know factors. 15,000 batches of 64 images.
+    """
+    return metrics.computations.factor_vae(draws)
+
+
+@register(
+    "aggregation",
+    title="Aggregation",
+    better="higher",
+    group="disentanglement",
+    parts={
+        f"{matrix}_{kind}_{place}": (f"Aggregation {matrix} {kind} {place}", None)
+        for matrix in ("importance", "information", "predictability")
+        for kind in ("edge", "merge")
+        for place in range(1, 21)
+    },
+)
+def _aggregation(draws: "Draws") -> Any:
+    """Mean of DCI's aggregation of the importance of boosted trees and of mutual information, as the thesis advises.
+
+    Beside it every aggregation of every factor-code matrix, and the thresholds at which factors get codes and merge.
+    """
+    return metrics.computations.aggregation(draws)
+
+
+# Downstream
+
+
+@register("downstream_gbt", title="Downstream GBT", better="higher", group="downstream", bounds=UNIT)
+def _downstream_gbt(draws: "Draws") -> Any:
+    """Accuracy of boosted trees that predict the factors after 10 to 10,000 samples, and its efficiency."""
+    return metrics.computations.downstream(draws, "gbt")
+
+
+@register("downstream_lr", title="Downstream LR", better="higher", group="downstream", bounds=UNIT)
+def _downstream_lr(draws: "Draws") -> Any:
+    """Accuracy of logistic regressions that predict the factors after 10 to 10,000 samples, and its efficiency."""
+    return metrics.computations.downstream(draws, "lr")
+
+
+@register("covariate_shift", intervenes=True, title="Covariate shift", better="higher", group="downstream", bounds=UNIT)
+def _covariate_shift(draws: "Draws") -> Any:
+    """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
+    return metrics.computations.covariate_shift(draws)
+
+
+@register("unfairness", intervenes=True, title="Unfairness", better="lower", group="downstream", bounds=UNIT)
+def _unfairness(draws: "Draws") -> Any:
+    """Distance by which predictions of one factor move with another, mean over all pairs of factors."""
+    return metrics.computations.unfairness(draws)
+
+
+@register("reasoning", intervenes=True, on_request=True, title="Reasoning", better="higher", group="downstream")
+def _reasoning(draws: "Draws") -> Any:
+    """Accuracy of a relation network that learns to complete matrices of images from their codes."""
+    from unknot.metrics.reasoning import reasoning
+
+    return reasoning(draws)
+
+
+# Unsupervised
+
+
+@register(
+    "total_correlation",
+    title="Total correlation",
+    better="lower",
+    rank=10,
+    group="unsupervised",
+    default=True,
+    bounds=(0.0, None),
+    parts={
+        "sampled": "Total correlation sampled",
+        "wasserstein": "Total correlation Wasserstein",
+        "wasserstein_normalized": "Total correlation Wasserstein normalized",
+    },
+)
+def _total_correlation(draws: "Draws") -> Any:
+    """Total correlation of the codes as if they were Gaussian, in nats; of samples too, where a model has them.
+
+    Does not see factors, nor non-linear dependence. 10,000 samples.
+    """
+    return metrics.computations.total_correlation(draws)
+
+
+@register(
+    "elbo",
+    needs="elbo",
+    title="ELBO",
+    better="higher",
+    rank=11,
+    group="unsupervised",
+    default=True,
+    parts={"reconstruction": ("ELBO reconstruction", "lower"), "kl": ("ELBO KL", "lower")},
+)
+def _elbo(draws: "Draws") -> Any:
+    """Evidence lower bound, and its two terms, each a mean over images; the codes are samples."""
+    return metrics.computations.elbo(draws)
+
+
+@register("weak_reconstruction", needs="pairs", title="Weak reconstruction", better="lower", group="unsupervised")
+def _weak_reconstruction(draws: "Draws") -> Any:
+    """Loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs."""
+    return metrics.computations.weak_reconstruction(draws)
+
+
+# Measured elsewhere: by `set_scores`, `attention_score`, `functional.udr` and training
+
+describe("ap", "AP", "higher", "objects", bounds=UNIT)
+describe("ari", "ARI", "higher", "objects", bounds=(-1.0, 1.0))
+describe("udr", "UDR", "higher", "unsupervised", bounds=UNIT)
+describe("accuracy", "Accuracy", "higher", bounds=UNIT)
+describe("loss", "Loss", "lower")
+describe("reconstruction", "Reconstruction", "lower")
+describe("kl", "KL", "lower")
+describe("supervised", "Supervised loss", "lower")
