@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,16 @@ def browser():
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     yield browser
     browser.quit()
+
+
+@pytest.fixture(scope="session")
+def oracles():
+    """Folder of numbers that the authors' own code computed; tests that compare with them are skipped without it.
+
+    The folder is ``oracles`` in ``UNKNOT_TEST_DATA``, or in ``shared/data`` beside the clone.
+    """
+    named = [Path(os.environ["UNKNOT_TEST_DATA"])] if "UNKNOT_TEST_DATA" in os.environ else []
+    for folder in named + [parent / "shared" / "data" for parent in Path(__file__).resolve().parents]:
+        if (folder / "oracles" / "recipes.py").is_file():
+            return folder / "oracles"
+    pytest.skip("needs the folder of reference values: set UNKNOT_TEST_DATA to the folder that holds oracles/")
