@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from unknot.metrics.observational import (
         DCI,
         IRS,
+        MCC,
         MIG,
         SAP,
         DownstreamAccuracy,
         Explicitness,
         FactorCodes,
+        InfoMEC,
         Modularity,
         TotalCorrelation,
     )
     from unknot.metrics.pictures import draw_matrices, plot_matrix
     from unknot.metrics.registry import METRICS, about, default_scores, describe, list_scores, register
     from unknot.metrics.scores import Scores
-    from unknot.metrics.sets import AdjustedRandIndex, SetAveragePrecision, SetScores
+    from unknot.metrics.sets import AdjustedRandIndex, MeanBestOverlap, MeanIoU, SetAveragePrecision, SetScores
     from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 
 # The functions need no Lightning, and reading scores not even torch.
@@ -36,13 +38,13 @@ _HOMES = {
     "interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
     "observational": [
         *("DCI", "IRS", "MIG", "SAP"),
-        *("DownstreamAccuracy", "Explicitness", "FactorCodes", "Modularity", "TotalCorrelation"),
+        *("DownstreamAccuracy", "Explicitness", "FactorCodes", "InfoMEC", "MCC", "Modularity", "TotalCorrelation"),
     ],
     "pictures": ["draw_matrices", "plot_matrix"],
     "registry": ["METRICS", "about", "default_scores", "describe", "list_scores", "register"],
     "scores": ["Scores"],
     "slots": ["attention_score", "held_out_scenes", "set_scores"],
-    "sets": ["AdjustedRandIndex", "SetAveragePrecision", "SetScores"],
+    "sets": ["AdjustedRandIndex", "MeanBestOverlap", "MeanIoU", "SetAveragePrecision", "SetScores"],
 }
 __getattr__ = lazily(
     __name__, {name: home for home, names in _HOMES.items() for name in names} | {"computations": "", "functional": ""}
@@ -51,6 +53,7 @@ __getattr__ = lazily(
 __all__ = [
     "DCI",
     "IRS",
+    "MCC",
     "METRICS",
     "MIG",
     "SAP",
@@ -61,6 +64,9 @@ __all__ = [
     "Explicitness",
     "FactorCodes",
     "FactorVAEScore",
+    "InfoMEC",
+    "MeanBestOverlap",
+    "MeanIoU",
     "Modularity",
     "ScoreCallback",
     "Scores",

@@ -11,6 +11,8 @@ from unknot.metrics.base import RowMetric, SplitMetric
 from unknot.metrics.functional.boosting import Backend
 from unknot.metrics.functional.checks import Floats
 from unknot.metrics.functional.dci import SCORES
+from unknot.metrics.functional.identifiability import Correlation
+from unknot.metrics.functional.infomec import Pruning
 
 
 class MIG(RowMetric):
@@ -259,3 +261,55 @@ class FactorCodes(SplitMetric):
         from unknot.metrics.pictures import plot_matrix
 
         return plot_matrix(self._matrix() if val is None else val, self.factor_names, ax)
+
+
+class InfoMEC(RowMetric):
+    """InfoM, InfoE and InfoC; see :func:`unknot.metrics.functional.infomec`.
+
+    Args:
+        discrete_codes: the latents take few values.
+        pruning: rule for active latents.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = InfoMEC(discrete_codes=True)
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> {name: round(float(value), 2) for name, value in metric.compute().items()}
+    {'infom': 1.0, 'infoe': 1.0, 'infoc': 1.0}
+    """
+
+    def __init__(self, discrete_codes: bool = False, pruning: Pruning = "range", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.discrete_codes, self.pruning = discrete_codes, pruning
+
+    def compute(self) -> dict[str, Tensor]:
+        """The three scores of all rows seen so far."""
+        scores = functional.infomec(*self.rows(), self.discrete_codes, self.pruning)
+        return {name: self._score(value) for name, value in scores.items()}
+
+
+class MCC(RowMetric):
+    """Mean correlation coefficient; see :func:`unknot.metrics.functional.mcc`.
+
+    Args:
+        correlation: ``"pearson"`` or ``"spearman"``.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = MCC()
+    >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
+    >>> metric.update(-factors.float(), factors)  # code i is minus factor i
+    >>> metric.compute()
+    tensor(1.)
+    """
+
+    def __init__(self, correlation: Correlation = "pearson", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.correlation = correlation
+
+    def update(self, codes: Any, factors: Any) -> None:
+        """Add codes ``[N, D]`` and numbers ``[N, F]``, tensors or arrays."""
+        self._append(codes, factors, ("codes", "[N, D]"), ("targets", "[N, F]"))
+
+    def compute(self) -> Tensor:
+        """The score of all rows seen so far."""
+        return self._score(functional.mcc(*self.rows(), self.correlation))

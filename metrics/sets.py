@@ -1,7 +1,7 @@
 """Scores of predicted sets and of masks as ``torchmetrics.Metric``, and a callback that logs them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torchmetrics.utilities.data import dim_zero_cat
 
 from unknot._lightning import pl
 from unknot.metrics.base import RowMetric
+from unknot.metrics.functional.masks import Average, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
 
 
@@ -88,6 +89,72 @@ class AdjustedRandIndex(Metric):
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
         return self._plot(val, ax)
+
+
+class MeanIoU(Metric):
+    """Mean intersection over union of matched masks; see :func:`unknot.metrics.functional.mean_iou`.
+
+    Args:
+        average: ``"image"`` or ``"object"``.
+        resolution: at which masks are compared.
+        ignore_overlaps: leave out pixels that lie in several true masks.
+        kwargs: of ``torchmetrics.Metric``.
+
+    >>> metric = MeanIoU()
+    >>> masks = torch.eye(4).reshape(1, 4, 2, 2)
+    >>> metric.update(masks, masks)
+    >>> metric.compute()
+    tensor(1.)
+    """
+
+    is_differentiable = False
+    higher_is_better: bool | None = True
+    full_state_update = False
+    plot_lower_bound: float | None = 0.0
+    plot_upper_bound: float | None = 1.0
+    kind: ClassVar[Literal["iou", "best_overlap", "recovery"]] = "iou"
+
+    scores: list[Tensor]
+
+    def __init__(
+        self,
+        average: Average = "image",
+        resolution: int | tuple[int, int] | None = None,
+        ignore_overlaps: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.average, self.resolution, self.ignore_overlaps = average, resolution, ignore_overlaps
+        self.add_state("scores", default=[], dist_reduce_fx="cat")
+
+    def update(self, predicted: Tensor, true: Tensor) -> None:
+        """Add predicted masks ``[B, K, H, W]`` and those of the objects to count ``[B, O, H, W]``."""
+        scores = mask_scores(self.kind, predicted, true, self.average, self.resolution, self.ignore_overlaps)
+        self.scores.append(torch.from_numpy(scores).to(self.device))
+
+    def compute(self) -> Tensor:
+        """The mean over all images with objects, or over all objects."""
+        scores = dim_zero_cat(self.scores)
+        return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
+        return self._plot(val, ax)
+
+
+class MeanBestOverlap(MeanIoU):
+    """Mean overlap with the best mask (mBO); see :func:`unknot.metrics.functional.mean_best_overlap`.
+
+    Arguments as for :class:`MeanIoU`.
+
+    >>> metric = MeanBestOverlap()
+    >>> masks = torch.eye(4).reshape(1, 4, 2, 2)
+    >>> metric.update(masks, masks)
+    >>> metric.compute()
+    tensor(1.)
+    """
+
+    kind: ClassVar[Literal["iou", "best_overlap", "recovery"]] = "best_overlap"
 
 
 class SetScores(pl.Callback):

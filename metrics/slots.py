@@ -12,6 +12,7 @@ from unknot._numbers import counts
 from unknot._seeding import derive_seed
 from unknot.datamodules import CLEVR, SetBatch
 from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
+from unknot.metrics.functional.masks import correct_localization, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
 from unknot.metrics.scores import Scores
 from unknot.metrics.sets import ap_names
@@ -109,27 +110,46 @@ def set_scores(
     return _summary(found, scenes, seed, {name: value for name, value in chosen.items() if value is not None})
 
 
-def attention_score(model: Any, scenes: SetBatch, draws: int = 1, seed: int = 0) -> Scores:
-    """The adjusted Rand index ``ari``, without the background, of what slots attend to, at 32 x 32.
+def attention_score(
+    model: Any, scenes: SetBatch, draws: int = 1, seed: int = 0, resolution: int | tuple[int, int] = ARI_SIDE
+) -> Scores:
+    """Scores of what slots attend to, against the masks of the objects, without the background.
+
+    ``ari`` is the adjusted Rand index; ``miou``, ``mbo``, ``corloc`` and ``recovery`` are the functions of
+    :mod:`unknot.metrics.functional` with averages per image, ``miou_object`` and ``mbo_object`` those per object.
 
     Args:
         model: a set predictor with attention, or a model that takes images apart into masks, such as
             ``SlotAutoEncoder``.
         scenes: images with masks, such as :func:`held_out_scenes` gives.
-        draws: of initial slots; the score is the mean over them, with ``.std``, and ``.details`` has each.
+        draws: of initial slots; scores are means over them, with ``.std``, and ``.details`` has each.
         seed: of the first draw.
+        resolution: side, or (height, width), at which masks are compared; 32 in the thesis. Attention is resized
+            bilinearly, true masks to the nearest pixel. It is part of the protocol: finer masks score lower.
+
+    >>> from unknot.zoo import SlotSetPredictor
+    >>> scenes = held_out_scenes((32, 32), n=2)
+    >>> sorted(attention_score(SlotSetPredictor(image_shape=(3, 32, 32)), scenes))
+    ['ari', 'corloc', 'mbo', 'mbo_object', 'miou', 'miou_object', 'recovery']
     """
     _check(model, "attention", draws)
     if scenes.masks is None:
         raise ValueError("These scenes have no masks: take drawn ones, or held_out_scenes(..., redraw=True).")
-    true = F.interpolate(scenes.masks[:, None].float(), (ARI_SIDE, ARI_SIDE), mode="nearest-exact")[:, 0].long()
+    size = (resolution, resolution) if isinstance(resolution, int) else resolution
+    true = F.interpolate(scenes.masks[:, None].float(), size, mode="nearest-exact")[:, 0].long()
+    objects = F.one_hot(true)[..., 1:].movedim(-1, 1)
     found = []
     for draw in range(draws):
         with fixed_noise(model, derive_seed(seed + draw, INITIAL_SLOTS)):
             batches = tqdm(scenes.images.split(CHUNK), desc="attending", disable=None, leave=False)
-            maps = [F.interpolate(_attention(model, part), (ARI_SIDE, ARI_SIDE), mode="bilinear") for part in batches]
-        found.append({"ari": float(adjusted_rand_indices(torch.cat(maps), true).mean())})
-    return _summary(found, scenes, seed, {})
+            maps = torch.cat([F.interpolate(_attention(model, part), size, mode="bilinear") for part in batches])
+        scores = {"ari": float(adjusted_rand_indices(maps, true).mean())}
+        for name, kind in (("miou", "iou"), ("mbo", "best_overlap"), ("recovery", "recovery")):
+            scores[name] = float(mask_scores(kind, maps, objects).mean())  # type: ignore[arg-type]
+        for name, kind in (("miou", "iou"), ("mbo", "best_overlap")):
+            scores[f"{name}_object"] = float(mask_scores(kind, maps, objects, "object").mean())  # type: ignore[arg-type]
+        found.append(scores | {"corloc": correct_localization(maps, objects)})
+    return _summary(found, scenes, seed, {"resolution": list(size)})
 
 
 def _attention(model: Any, images: Tensor) -> Tensor:
@@ -149,7 +169,7 @@ def _check(model: Any, needs: str, draws: int) -> None:
     counts(draws=draws)
 
 
-def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, int]) -> Scores:
+def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, Any]) -> Scores:
     protocol = {"num_test": len(scenes.images), "seed": seed, "draws": len(found)} | options
     scores = Scores.of_draws(found, protocol)
     scores.details = {name: {str(i): draw[name] for i, draw in enumerate(found)} for name in found[0]}

@@ -50,6 +50,8 @@ ALL = {
         lambda *split: functional.predictability_matrix(*split).values,
         codes_and_factors,
     ),
+    "infomec": (m.InfoMEC, functional.infomec, codes_and_factors),
+    "mcc": (m.MCC, functional.mcc, codes_and_factors),
     "dci": (m.DCI, functional.dci, codes_and_factors),
     "sap": (m.SAP, functional.sap, codes_and_factors),
     "explicitness": (m.Explicitness, functional.explicitness, codes_and_factors),
@@ -67,7 +69,10 @@ ALL = {
     ),
 }
 QUICK = [name for name in ALL if name not in ("importance", "dci", "gbt", "lr")]
-ON_ALL_ROWS = ("mig", "modularity", "irs", "total_correlation", "unfairness", "information", "importance")
+ON_ALL_ROWS = (
+    *("mig", "modularity", "irs", "total_correlation", "unfairness", "information", "importance"),
+    *("infomec", "mcc"),
+)
 
 
 def updated(name, size=121, order=None):
@@ -91,7 +96,7 @@ def test_is_the_function_whatever_the_batches_and_their_order(name):
     metric, function = updated(name), ALL[name][1]
     value = metric.compute()
     expected = function(*metric.rows() if name in ON_ALL_ROWS else metric.split())
-    if name == "dci":
+    if name in ("dci", "infomec"):
         assert value.keys() == expected.keys() - {"importance"}
         assert all(value[key] == torch.tensor(expected[key]) for key in value)
     else:
