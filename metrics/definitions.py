@@ -154,6 +154,121 @@ def _aggregation(draws: "Draws") -> Any:
     return metrics.computations.aggregation(draws)
 
 
+@register(
+    "infomec",
+    title="InfoM",
+    better="higher",
+    rank=12,
+    group="disentanglement",
+    parts={"explicitness": "InfoE", "compactness": "InfoC", "permuted": ("InfoM of permuted factors", None)},
+    bounds=UNIT,
+)
+def _infomec(draws: "Draws") -> Any:
+    """Share of what a code knows that is about one factor; beside it InfoE, InfoC and InfoM of permuted factors.
+
+    Does not see how much a code knows: codes that know nothing can score higher than good ones. Read it beside InfoE.
+    Information of quantised models, which have the capability "levels", is counted; that of others is estimated from
+    nearest neighbours. 10,000 samples.
+    """
+    codes, factors = draws.train
+    discrete = "levels" in getattr(draws.model, "capabilities", ())
+    scores = metrics.functional.infomec(codes, factors, discrete)
+    permuted = metrics.functional.permuted_baseline(
+        lambda *rows: metrics.functional.infomec(*rows, discrete), codes, factors, repeats=1, seed=draws.seed
+    )
+    return {
+        "infomec": scores["infom"],
+        "infomec_explicitness": scores["infoe"],
+        "infomec_compactness": scores["infoc"],
+        "infomec_permuted": permuted["mean"]["infom"],
+    }
+
+
+@register(
+    "mcc",
+    title="MCC",
+    better="higher",
+    rank=13,
+    group="disentanglement",
+    parts={"spearman": "MCC (Spearman)"},
+    bounds=UNIT,
+)
+def _mcc(draws: "Draws") -> Any:
+    """Mean correlation of each factor with a code of its own, by the best match; beside it that of ranks.
+
+    Takes factors for numbers: the value of a category or a circular factor means little. 10,000 samples.
+    """
+    return {
+        "mcc": metrics.functional.mcc(*draws.train),
+        "mcc_spearman": metrics.functional.mcc(*draws.train, correlation="spearman"),
+    }
+
+
+@register("linear_r2", title="Linear R²", better="higher", group="disentanglement", bounds=(None, 1.0))
+def _linear_r2(draws: "Draws") -> Any:
+    """Share of the variance of the factors, as numbers, that a linear map of the codes predicts on further samples.
+
+    Does not see structure. 10,000 + 5,000 samples.
+    """
+    return metrics.functional.regression_r2(*draws.train, *draws.test)["r2"]
+
+
+@register(
+    "med",
+    title="MED",
+    better="higher",
+    group="disentanglement",
+    parts={"completeness": "MED completeness"},
+    bounds=UNIT,
+)
+def _med(draws: "Draws") -> Any:
+    """DCI's disentanglement and completeness of mutual information, equal shares for all factors. 10,000 samples."""
+    scores = metrics.functional.med(*draws.train)
+    return {"med": scores["disentanglement"], "med_completeness": scores["completeness"]}
+
+
+@register("dcimig", title="DCIMIG", better="higher", group="disentanglement", bounds=UNIT)
+def _dcimig(draws: "Draws") -> Any:
+    """Gap of the best code of each factor between two factors, as a share of all entropy of factors. 10,000 samples."""
+    return metrics.functional.dcimig(*draws.train)
+
+
+@register("jemmig", title="JEMMIG", better="higher", group="disentanglement", bounds=UNIT)
+def _jemmig(draws: "Draws") -> Any:
+    """MIG that also counts what else the best code of a factor knows. Constant codes score high. 10,000 samples."""
+    return metrics.functional.jemmig(*draws.train)
+
+
+@register("mig_sup", title="MIG-sup", better="higher", group="disentanglement", bounds=UNIT)
+def _mig_sup(draws: "Draws") -> Any:
+    """Gap of each code between two factors, as a share of the code's entropy. 10,000 samples."""
+    return metrics.functional.mig_sup(*draws.train)
+
+
+@register(
+    "dci_es",
+    title="Explicitness (DCI-ES)",
+    better="higher",
+    group="disentanglement",
+    on_request=True,
+    parts={
+        "disentanglement": "DCI-ES disentanglement",
+        "completeness": "DCI-ES completeness",
+        "informativeness_test": "DCI-ES informativeness",
+        "size": ("DCI-ES size", None),
+    },
+)
+def _dci_es(draws: "Draws") -> Any:
+    """Small capacity that random forests need to predict the factors: 1 where more depth does not help.
+
+    Does not see how well they do: codes that know nothing score 1, so informativeness stands beside it.
+    10,000 + 5,000 samples; forests of depths 1 to 32.
+    """
+    scores = metrics.functional.dci_es(*draws.train, *draws.test)
+    parts = ("disentanglement", "completeness", "informativeness_test", "size")
+    return {"dci_es": scores["explicitness"], **{f"dci_es_{name}": scores[name] for name in parts}}
+
+
 # Downstream
 
 
@@ -239,6 +354,10 @@ def _weak_reconstruction(draws: "Draws") -> Any:
 
 describe("ap", "AP", "higher", "objects", bounds=UNIT)
 describe("ari", "ARI", "higher", "objects", bounds=(-1.0, 1.0))
+describe("miou", "mIoU", "higher", "objects", bounds=UNIT, parts={"object": "mIoU per object"})
+describe("mbo", "mBO", "higher", "objects", bounds=UNIT, parts={"object": "mBO per object"})
+describe("recovery", "Recovery", "higher", "objects", bounds=UNIT)
+describe("corloc", "CorLoc", "higher", "objects", bounds=UNIT)
 describe("udr", "UDR", "higher", "unsupervised", bounds=UNIT)
 describe("accuracy", "Accuracy", "higher", bounds=UNIT)
 describe("loss", "Loss", "lower")

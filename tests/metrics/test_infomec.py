@@ -5,7 +5,10 @@ import pytest
 import torch
 from scipy.special import digamma
 
+from unknot.metrics import about
 from unknot.metrics import functional as f
+from unknot.metrics.draws import GivenDraws
+from unknot.metrics.registry import METRICS
 
 
 def draw(n=300, seed=0):
@@ -114,3 +117,23 @@ def test_permuted_factors_keep_their_law_and_lose_the_codes():
     assert baseline["std"]["score"] == pytest.approx(np.std([f.mig(codes, each) for each in seen]))
     assert f.permuted_baseline(f.mig, codes, factors, seed=1) == f.permuted_baseline(f.mig, codes, factors, seed=1)
     assert f.permuted_baseline(f.infomec, codes, factors, repeats=1)["mean"].keys() == {"infom", "infoe", "infoc"}
+
+
+def test_scores_by_name_are_the_functions():
+    codes, factors = draw()
+    rows = codes[:200], factors[:200], codes[200:], factors[200:]
+    draws = GivenDraws((codes[:200], factors[:200]), (codes[200:], factors[200:]))
+    found = METRICS["infomec"].of(draws)
+    expected = f.infomec(codes[:200], factors[:200])
+    assert [found[f"infomec{part}"] for part in ("", "_explicitness", "_compactness")] == [*expected.values()]
+    assert [about(name).title for name in found] == ["InfoM", "InfoE", "InfoC", "InfoM of permuted factors"]
+    draws.model = type("Quantised", (), {"capabilities": frozenset({"codes", "levels"})})()
+    levels = np.round(codes[:200])
+    draws._train = levels, factors[:200]
+    assert METRICS["infomec"].of(draws)["infomec"] == f.infomec(levels, factors[:200], discrete_codes=True)["infom"]
+    draws._train = codes[:200], factors[:200]
+    assert METRICS["mcc"].of(draws)["mcc_spearman"] == f.mcc(codes[:200], factors[:200], "spearman")
+    assert METRICS["linear_r2"].of(draws)["linear_r2"] == f.regression_r2(*rows)["r2"]
+    assert METRICS["med"].of(draws)["med_completeness"] == f.med(*rows[:2])["completeness"]
+    for name in ("dcimig", "jemmig", "mig_sup"):
+        assert METRICS[name].of(draws)[name] == getattr(f, name)(*rows[:2])
