@@ -24,7 +24,7 @@ def as_tensor(value: Any, name: str) -> Tensor:
         tensor = value.detach()
     else:
         try:
-            array = np.asarray(value)
+            array = np.asarray(value)  # of a pandas DataFrame too
             if not array.flags.writeable or any(stride < 0 for stride in array.strides):
                 array = array.copy()
             tensor = torch.as_tensor(array)
@@ -32,6 +32,11 @@ def as_tensor(value: Any, name: str) -> Tensor:
             raise ValueError(
                 f"{name} cannot be read as numbers ({error}): pass a NumPy array or a torch tensor."
             ) from error
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"{name} is {str(tensor.dtype)[6:]}, too coarse for certificates: expected float32 or float64, so convert "
+            "it first, for example with astype('float32') or .float()."
+        )
     if tensor.is_complex():
         raise ValueError(f"{name} is complex: expected real numbers, so pass its real part or its modulus.")
     if not tensor.is_floating_point():
@@ -39,6 +44,11 @@ def as_tensor(value: Any, name: str) -> Tensor:
     if not is_finite(tensor):
         raise ValueError(f"{name} has non-finite entries: expected finite numbers, so remove NaN and inf first.")
     return tensor
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is read as numbers: NumPy, torch, a list, or what turns into an array (a pandas DataFrame)."""
+    return isinstance(value, Tensor | np.ndarray | list | tuple) or hasattr(value, "__array__")
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -59,7 +69,7 @@ def to_user(tensor: Tensor, numpy: bool) -> Any:
 
 def dot(a: Tensor, b: Tensor) -> float:
     """⟨a, b⟩, summed in double precision."""
-    if a.dtype != torch.float64:
+    if a.dtype != torch.float64 or b.dtype != torch.float64:
         a, b = a.double(), b.double()
     return float(torch.dot(a.reshape(-1), b.reshape(-1)))
 

@@ -146,6 +146,7 @@ class _Pursuit:
     def solve(self, part: _Part) -> Finished:
         """Parts that are through, with values, gaps and times of their iterates."""
         run, rows = self.run, self.rows
+        tiny = torch.finfo(rows.dtype).tiny  # a signal of 0 may be given a column of 0
         while True:
             values = part.residual.square().sum(1) / 2
             gaps = values
@@ -159,7 +160,7 @@ class _Pursuit:
                 return [(part, run.values, run.gaps, run.times)]
             index = self.steepest(part.residual)
             if not self.orthogonal:
-                gamma = working * (rows[index] * part.residual).sum(1) / self.squares[index]
+                gamma = working * (rows[index] * part.residual).sum(1) / self.squares[index].clamp_min(tiny)
                 part.residual -= gamma[:, None] * rows[index]
                 part.coefficients.scatter_add_(1, index[:, None], gamma[:, None])
                 continue

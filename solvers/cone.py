@@ -177,6 +177,8 @@ def nonnegative_matching_pursuit(
         if run.stalled(gamma > 0):
             break
 
+    if math.isinf(gap) and run.status != Status.CONVERGED and descent > 0:
+        point.along(along(z)).check_bounded()
     used = correction.smoothness if isinstance(correction, NormCorrection) else rule.smoothness
     return run.result(point.x, **active.export(problem.numpy, atom_set.count(zero)), smoothness=used)
 

@@ -89,6 +89,10 @@ class Line(ABC):
         """A step of at most ``largest`` that stays where f is defined: itself if it does, else some half of it."""
         return largest
 
+    @abstractmethod
+    def check_bounded(self) -> float:
+        """A step beyond the minimum of φ on [0, ∞), or where f ends; an error if φ falls for ever."""
+
 
 def unbounded() -> ValueError:
     """The error where f falls for ever."""
@@ -102,10 +106,16 @@ class QuadraticLine(Line):
     """φ(γ) = φ(0) + γ slope + γ² curvature / 2, exactly; the curvature is computed if a step asks for it."""
 
     def __init__(
-        self, direction: Direction, x: Tensor, slope: float, curvature: Callable[[], float], image: Tensor | None
+        self,
+        direction: Direction,
+        x: Tensor,
+        slope: float,
+        curvature: Callable[[], float],
+        image: Tensor | None,
+        bounded: bool = False,
     ) -> None:
         super().__init__(direction, x, slope, image)
-        self._curvature = curvature
+        self._curvature, self._bounded = curvature, bounded
 
     @cached_property
     def curvature(self) -> float:
@@ -129,10 +139,18 @@ class QuadraticLine(Line):
         """-slope / curvature, clipped."""
         if self.slope >= 0:
             return 0.0
+        if math.isinf(largest):
+            return self.check_bounded()
         if self.curvature * largest <= -self.slope or self.curvature <= 0:
-            if math.isinf(largest):
-                raise unbounded()
             return largest
+        return -self.slope / self.curvature
+
+    def check_bounded(self) -> float:
+        """The minimum; a square that is flat has a slope by rounding only."""
+        if self.slope >= 0 or (self._bounded and self.curvature <= 0):
+            return 0.0
+        if self.curvature <= 0:
+            raise unbounded()
         return -self.slope / self.curvature
 
 
@@ -179,6 +197,15 @@ class ConvexLine(Line):
             step /= 2
         return 0.0
 
+    def check_bounded(self) -> float:
+        """By doubling."""
+        right = 1.0
+        while math.isfinite(self.change(right)) and self.derivative(right) < 0:
+            right *= 2
+            if right > 1e30:
+                raise unbounded()
+        return right
+
     def minimise(self, largest: float) -> float:
         """The root of φ', bracketed by doubling and found by Brent's method.
 
@@ -187,13 +214,7 @@ class ConvexLine(Line):
         """
         if self.slope >= 0:
             return 0.0
-        right = largest
-        if math.isinf(largest):
-            right = 1.0
-            while math.isfinite(self.change(right)) and self.derivative(right) < 0:
-                right *= 2
-                if right > 1e30:
-                    raise unbounded()
+        right = self.check_bounded() if math.isinf(largest) else largest
         inner = self.reach(right)
         if inner == 0:
             return 0.0

@@ -217,7 +217,7 @@ def _pursue(
             check_gradient(gradient, run.iteration)
             z, lower = _ask(atoms, gradient, run.tolerance(value))
             gap, stationary = certificate(point, gradient, value, lower)
-            if correction is not None and active.knows(z):
+            if correction is not None and run.iteration > 0 and active.knows(z):
                 stationary = True  # f is minimal over the chosen atoms, and no other is better
             if (gap <= run.tolerance(value) or stationary) and point.refresh():
                 continue  # a certificate must not rest on accumulated rounding
@@ -239,6 +239,8 @@ def _pursue(
         if variant != "random" and run.stalled(gamma > 0):
             break
 
+    if math.isinf(gap) and run.status != Status.CONVERGED:
+        _downhill(point, atoms.atom(point.gradient())).check_bounded()
     fields = active.export(problem.numpy, atoms.count(zero))
     if math.isnan(run.gaps[-1]):  # stopped between two looks at the gradient
         fields["gap"] = certificate.against(run.values[-1])
@@ -322,6 +324,7 @@ def _accelerated(
         if rule is None:
             if guessed:
                 probe = _downhill(point, atoms.atom(point.gradient()))
+                probe.check_bounded()
                 L = StepSize.guess(probe, probe.squared_norm)
             rule = StepSize("short", f, L, default="short", quiet=guessed)
         assert rule.smoothness is not None
@@ -357,6 +360,8 @@ def _accelerated(
         if value < best:
             best, best_x, best_weights = value, point.x.clone(), weights_x.copy()
 
+    if math.isinf(certificate.against(value)) and run.status != Status.CONVERGED:
+        _downhill(point, atoms.atom(point.gradient())).check_bounded()
     fields: dict[str, Any] = {"smoothness": rule.smoothness if rule is not None else L}
     x, weights = point.x, weights_x
     if run.status == Status.DIVERGED:

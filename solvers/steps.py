@@ -127,6 +127,8 @@ class StepSize:
         if squared_norm == 0:
             return 0.0
         if self.smoothness is None:
+            if math.isinf(largest):
+                line.check_bounded()
             self.smoothness = self.guess(line, squared_norm)
         elif self.name in ("backtracking", "adaptive"):
             self.smoothness *= 0.9

@@ -191,7 +191,7 @@ def block_coordinate(descent: Descent, seed: int) -> Result:
     order = np.random.default_rng(seed)
     starts = np.cumsum([0, *(math.prod(block.shape or ()) for block in product.sets)])
     queue: list[int] = []
-    quiet = 0
+    quiet: set[int] = set()  # blocks in which no step was possible since the last one that was
     while True:
         gradient, value = point.gradient(), point.value()
         check_gradient(gradient, run.iteration)
@@ -208,7 +208,13 @@ def block_coordinate(descent: Descent, seed: int) -> Result:
         ahead, behind = (
             Sparse(1.0, None, indices=places, values=values, shape=tuple(point.x.shape)) for values in (z, here)
         )
-        quiet = 0 if descent.step(Direction(0.0, ((1.0, ahead), (-1.0, behind))), 1.0, track=False) else quiet + 1
-        if quiet >= len(product.sets) and run.stalled(False):
-            break
+        if descent.step(Direction(0.0, ((1.0, ahead), (-1.0, behind))), 1.0, track=False):
+            quiet.clear()
+            run.stalled(True)
+            continue
+        quiet.add(i)
+        if len(quiet) == len(product.sets):
+            quiet.clear()
+            if run.stalled(False):
+                break
     return run.result(point.x, smoothness=descent.rule.smoothness)

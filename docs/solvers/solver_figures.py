@@ -73,7 +73,7 @@ def cone_curves(positive: bool, cones: int = 20, iterations: int = 500) -> Curve
         for name, variant in CONE_METHODS.items():
             if variant is None:
                 scaled = np.hstack([10 * np.linalg.norm(target) * atoms, np.zeros((len(target), 1))])
-                hull = Dictionary(scaled, allow_zero=True)
+                hull = Dictionary(scaled)
                 result = frank_wolfe(
                     target, hull, np.zeros(len(target)), step="short", max_iterations=iterations, tol=0
                 )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, csr_tensor, is_sparse, to_user
+from unknot.solvers._arrays import as_tensor, csr_tensor, is_array, is_sparse, to_user
 from unknot.solvers.atoms.base import Answer, AtomSet, below
 from unknot.solvers.atoms.dictionary import Dictionary
 from unknot.solvers.structured import Atom, Dense, Sparse
@@ -104,7 +104,7 @@ def as_atoms(atoms: Any) -> AtomSet:
     """An atom set; a matrix is read as the dictionary of its columns, a function as a user-defined oracle."""
     if isinstance(atoms, AtomSet):
         return atoms
-    if isinstance(atoms, Tensor | np.ndarray | list | tuple) or is_sparse(atoms):
+    if is_array(atoms) or is_sparse(atoms):
         return Dictionary(atoms)
     if callable(atoms):
         return Custom(atoms)

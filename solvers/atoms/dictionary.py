@@ -1,5 +1,7 @@
 """The columns of a matrix as atoms."""
 
+import math
+import warnings
 from functools import cached_property
 from typing import Any
 
@@ -18,17 +20,21 @@ from unknot.solvers.structured import Decomposition, Dense, Sparse
 class Dictionary(AtomSet):
     """The columns of a matrix ``[d, n]``, dense or sparse (SciPy or torch).
 
+    A zero column is the origin: an atom like any other of a hull, and without effect in a span or a cone.
+
     Args:
         matrix: one atom of R^d for each of its n columns.
         symmetric: also their negatives.
-        allow_zero: let a column be zero, where the origin is meant to be an atom of a hull.
+        allow_zero: deprecated, without effect.
 
     >>> import numpy as np
     >>> Dictionary(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])).lmo(np.array([1.0, -3.0]))
     array([2., 2.])
     """
 
-    def __init__(self, matrix: Any, *, symmetric: bool = False, allow_zero: bool = False) -> None:
+    def __init__(self, matrix: Any, *, symmetric: bool = False, allow_zero: bool | None = None) -> None:
+        if allow_zero is not None:
+            warnings.warn("allow_zero is deprecated: zero columns are allowed.", DeprecationWarning, stacklevel=2)
         self.symmetric = symmetric
         self.numpy = wants_numpy(matrix)
         self.sparse = is_sparse(matrix)
@@ -44,13 +50,10 @@ class Dictionary(AtomSet):
             raise ValueError(
                 "the dictionary has non-finite entries: expected finite numbers, remove NaN and inf first."
             )
-        zeros = torch.nonzero(norms == 0).reshape(-1).tolist()
-        if zeros and not (allow_zero and len(zeros) < self.columns):
+        if not bool(norms.any()):
             raise ValueError(
-                f"atom {zeros[0]} of the dictionary is zero ({len(zeros)} of {self.columns} columns are): drop such "
-                "columns, or pass allow_zero=True if the origin is meant to be an atom of a hull."
+                f"all {self.columns} columns of the dictionary are zero: expected at least one other atom."
             )
-        self.has_zero = bool(zeros)
         self.radius: float = float(norms.max())
 
     def _norms(self) -> Tensor:
@@ -61,11 +64,12 @@ class Dictionary(AtomSet):
         owner = torch.repeat_interleave(torch.arange(len(counts), device=squares.device), counts)
         return squares.index_add_(0, owner, self._rows.values().square()).sqrt()
 
-    def _mean(self) -> Tensor:
+    def _mean(self, kept: Tensor) -> Tensor:
+        """Of the columns that are not 0."""
         if not self.sparse:
-            return self._rows.mean(0)
+            return self._rows[kept].mean(0)
         total = torch.zeros(self._rows.shape[1], dtype=self.dtype, device=self.device)
-        return total.index_add_(0, self._rows.col_indices(), self._rows.values()) / self.columns
+        return total.index_add_(0, self._rows.col_indices(), self._rows.values()) / int(kept.sum())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -152,18 +156,19 @@ class Dictionary(AtomSet):
 
     @cached_property
     def margin(self) -> float:  # type: ignore[override]
-        """For any unit e, min_z ⟨e, z⟩ bounds the distance from below; e is the mean atom, then the nearest point.
+        """Of the columns other than 0. For any unit e, min_z ⟨e, z⟩ bounds the distance from below.
 
-        The nearest point of the hull is sought by a few Frank-Wolfe steps on ½‖x‖², whose oracle gives the bound.
+        e is the mean atom, then the nearest point of the hull, sought by a few Frank-Wolfe steps on ½‖x‖².
         """
-        if self.symmetric or self.has_zero:
+        if self.symmetric:
             return 0.0
-        x, best = self._mean(), 0.0
+        kept = self._norms() > 0
+        x, best = self._mean(kept), 0.0
         for _ in range(200):
             norm = float(torch.linalg.vector_norm(x))
             if norm <= 1e-12 * self.radius:
                 break
-            scores = self.scores(x) / norm
+            scores = torch.where(kept, self.scores(x), math.inf) / norm
             best = max(best, float(scores.min()))
             if best > 0.1 * norm:
                 break

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
+from unknot.solvers._arrays import is_array
 from unknot.solvers.lines import ConvexLine, Direction, Line, Point, QuadraticLine, along
 from unknot.solvers.maps import LinearMap
 from unknot.solvers.objectives.base import CACHE_BYTES, REFRESH_EVERY, Objective, QuadraticObjective
@@ -36,7 +34,7 @@ def as_objective(objective: Any) -> Objective:
     """An objective; a function is differentiated by autograd, an array y is read as ½‖θ - y‖²."""
     if isinstance(objective, Objective):
         return objective
-    if isinstance(objective, Tensor | np.ndarray | list | tuple):
+    if is_array(objective):
         return SquaredDistance(objective)
     if callable(objective):
         return Differentiable(objective)

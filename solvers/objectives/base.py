@@ -97,6 +97,19 @@ class QuadraticObjective(Objective):
     def inner_products(self, images: Tensor, image: Tensor, atoms: list[Atom]) -> Tensor:
         """⟨z_i, H z⟩ ``[S]`` from the images of the z_i ``[S, m]`` and of z."""
 
+    def root_target(self) -> Tensor | None:
+        """t of f(θ) = ½‖Bθ - t‖² + constant, where f has that form and so is bounded below; else None."""
+        return None
+
+    def blur(self, atom: Atom, image: Tensor) -> float:
+        """√ of how wrong ⟨z, Hz⟩ may be by rounding."""
+        return 0.0
+
+    @property
+    def unit(self) -> float:
+        """Relative rounding of the products, whose sums are in double precision."""
+        return float(torch.finfo(torch.float64).eps)
+
     @abstractmethod
     def linear(self, atom: Atom, image: Tensor) -> float:
         """⟨z, b⟩ in f(θ) = ½⟨θ, Hθ⟩ - ⟨b, θ⟩ + constant."""

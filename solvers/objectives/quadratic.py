@@ -89,9 +89,14 @@ class SquaredDistance(QuadraticObjective):
         """⟨B z_i, B z⟩."""
         return images @ image
 
+    def root_target(self) -> Tensor:
+        """y, or what the mask leaves of it."""
+        flat = self.target.reshape(-1)
+        return flat if self.mask is None else flat * self.mask.reshape(-1).sqrt()
+
     def linear(self, atom: Atom, image: Tensor) -> float:
         """⟨z, y⟩."""
-        return atom.inner(self.weigh(self.target))
+        return dot(image, self.root_target())
 
 
 class _DistancePoint(Point):
@@ -125,7 +130,7 @@ class _DistancePoint(Point):
             d = direction.dense(self.x)
             return dot(d, self._f.weigh(d))
 
-        return QuadraticLine(direction, self.x, slope, curvature, None)
+        return QuadraticLine(direction, self.x, slope, curvature, None, bounded=True)
 
     def move(self, line: Line, step: float) -> None:
         line.direction.move(self.x, step)
@@ -225,7 +230,17 @@ class Quadratic(QuadraticObjective):
 
     def inner_products(self, images: Tensor, image: Tensor, atoms: list[Atom]) -> Tensor:
         """⟨z_i, Q z⟩."""
+        image = image.to(self.dtype)
         return torch.tensor([atom.inner(image) for atom in atoms], dtype=torch.float64)
+
+    def blur(self, atom: Atom, image: Tensor) -> float:
+        """From the rounding of Qz."""
+        return math.sqrt(8 * self.unit * norm(image) * math.sqrt(atom.squared_norm))
+
+    @property
+    def unit(self) -> float:
+        """That of Q itself."""
+        return float(torch.finfo(self.dtype).eps)
 
     def linear(self, atom: Atom, image: Tensor) -> float:
         """⟨z, b⟩."""
@@ -325,6 +340,15 @@ class LeastSquares(QuadraticObjective):
         """⟨A z_i, A z⟩."""
         return images @ image
 
+    def root_target(self) -> Tensor:
+        """b, scaled."""
+        return self.target * math.sqrt(self.factor)
+
+    def blur(self, atom: Atom, image: Tensor) -> float:
+        """The rounding of Az."""
+        unit = float(torch.finfo(self.dtype).eps)
+        return unit * math.sqrt(self.factor * atom.squared_norm) * self.map.frobenius
+
     def linear(self, atom: Atom, image: Tensor) -> float:
         """⟨A z, b⟩."""
         return math.sqrt(self.factor) * dot(image, self.target)
@@ -387,7 +411,7 @@ class _LeastSquaresPoint(ProductPoint):
         else:
             image = self._along(direction, self._kept + self._f.target if direction.iterate else self._kept)
         slope = self._f.factor * dot(self._kept, image)
-        return QuadraticLine(direction, self.x, slope, lambda: self._f.factor * dot(image, image), image)
+        return QuadraticLine(direction, self.x, slope, lambda: self._f.factor * dot(image, image), image, True)
 
     def _follow(self, line: Line, step: float) -> None:
         if not self._wanted:  # a random step did without the gradient: keeping it would cost more than the step

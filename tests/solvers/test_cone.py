@@ -107,7 +107,7 @@ def test_linear_rate_of_the_theorem_holds_along_the_run(cone: Any) -> None:
     for seed in range(4):
         atoms, target, best = cone(seed, True, dim=3, count=5)
         width = geometry.cone_width(atoms)
-        diameter = Dictionary(np.hstack([atoms, np.zeros((3, 1))]), allow_zero=True).diameter
+        diameter = Dictionary(np.hstack([atoms, np.zeros((3, 1))])).diameter
         rate = width**2 / diameter**2  # L = μ = 1
         assert 0 < rate < 1
         for variant, share in (("fully-corrective", 1.0), ("away", 0.25)):  # half the rate, and half the steps are good
