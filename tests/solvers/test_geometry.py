@@ -251,7 +251,7 @@ def test_pyramidal_width() -> None:
     assert geometry.pyramidal_width(corners) == pytest.approx(facial_distance(corners.T))
     cone = np.abs(np.random.default_rng(6).standard_normal((3, 5)))
     with_origin = np.hstack([cone, np.zeros((3, 1))])
-    assert geometry.cone_width(cone) >= geometry.pyramidal_width(Dictionary(with_origin, allow_zero=True)) - 1e-9
+    assert geometry.cone_width(cone) >= geometry.pyramidal_width(Dictionary(with_origin)) - 1e-9
     with pytest.raises(ValueError, match="out of reach"):
         geometry.pyramidal_width(np.eye(6))
     with pytest.raises(ValueError, match="a single atom"):
