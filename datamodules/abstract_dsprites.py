@@ -40,7 +40,9 @@ class AbstractDSprites(GroundTruthDataset):
     name = "abstract_dsprites"
     licence = DSprites.licence
     factor_space = FactorSpace(
-        names=("background", "color", "shape", "scale", "pos_x", "pos_y"), sizes=(5, 6, 3, 6, 32, 32)
+        names=("background", "color", "shape", "scale", "pos_x", "pos_y"),
+        sizes=(5, 6, 3, 6, 32, 32),
+        kinds=("categorical", "categorical", "categorical", "ordered", "ordered", "ordered"),
     )
     image_shape = (3, SIDE, SIDE)
 

@@ -43,7 +43,9 @@ class Cars3D(GridDataset):
     name = "cars3d"
     title = "Cars3D"
     licence = "not stated"
-    factor_space = FactorSpace(names=("elevation", "azimuth", "object_type"), sizes=(4, 24, 183))
+    factor_space = FactorSpace(
+        names=("elevation", "azimuth", "object_type"), sizes=(4, 24, 183), kinds=("ordered", "circular", "categorical")
+    )
     image_shape = (3, SIDE, SIDE)
     files = (FILE,)
 

@@ -21,7 +21,19 @@ from unknot.datamodules.grid import Bytes, GridDataset, fingerprint, read_npy
 
 Floats = npt.NDArray[np.float64]
 
-SPACE = FactorSpace(names=("shape", "scale", "orientation", "pos_x", "pos_y"), sizes=(3, 6, 40, 32, 32))
+SPACE = FactorSpace(
+    names=("shape", "scale", "orientation", "pos_x", "pos_y"),
+    sizes=(3, 6, 40, 32, 32),
+    kinds=("categorical", "ordered", "circular", "ordered", "ordered"),
+    levels={
+        "shape": ("square", "ellipse", "heart"),
+        "scale": np.linspace(0.5, 1, 6).tolist(),
+        "orientation": np.linspace(0, 2 * np.pi, 40).tolist(),  # the last is a whole turn, and looks like the first
+        "pos_x": np.linspace(0, 1, 32).tolist(),
+        "pos_y": np.linspace(0, 1, 32).tolist(),
+    },
+    symmetries={"orientation": ("shape", (4, 2, 1))},
+)
 SIDE = 64
 IMAGE_BYTES = SIDE * SIDE // 8
 ORIGINAL = RemoteFile(

@@ -3,14 +3,18 @@
 import math
 import operator
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import getattr_static
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from unknot.labels import Kind
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,15 @@ class FactorSpace:
     """The grid of discrete ground-truth factors: P(z) is uniform on it.
 
     Grid points are numbered in C order: the last factor changes fastest.
+
+    Args:
+        names: of the factors.
+        sizes: number of values of each.
+        kinds: of each factor, ``"categorical"`` (the default), ``"ordered"``, ``"circular"`` or ``"continuous"`` (the
+            classes are bins of a number).
+        levels: what the values of a factor are, by name: numbers, angles in radians of a circular factor, or texts.
+        symmetries: by name of a circular factor, the factor that its symmetry depends on and the fold of the symmetry
+            for each value of that: ``{"orientation": ("shape", (4, 2, 1))}`` for squares, ellipses and hearts.
 
     >>> space = FactorSpace(names=("shape", "scale"), sizes=(3, 6))
     >>> space.size, space.num_factors
@@ -27,10 +40,22 @@ class FactorSpace:
     >>> space.factors(torch.tensor([6, 17]))
     tensor([[1, 0],
             [2, 5]])
+    >>> kinds, symmetries = ("categorical", "circular"), {"angle": ("shape", (2, 1))}
+    >>> space = FactorSpace(("shape", "angle"), (2, 4), kinds=kinds, symmetries=symmetries)
+    >>> space.values(torch.tensor([[0, 3], [1, 3]])).round(decimals=2)  # half a turn leaves the first shape as it is
+    tensor([[0.0000, 1.5700],
+            [1.0000, 4.7100]], dtype=torch.float64)
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    kinds: tuple[Kind, ...] = field(default=(), compare=False, repr=False, kw_only=True)
+    levels: Mapping[str, Sequence[Any]] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False, kw_only=True
+    )
+    symmetries: Mapping[str, tuple[str, Sequence[int]]] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
@@ -43,6 +68,22 @@ class FactorSpace:
             raise ValueError(f"Factor names must differ, got {self.names}.")
         if min(self.sizes) < 1 or self.size >= 2**63:
             raise ValueError(f"Factor sizes must be at least 1 and multiply to less than 2**63, got {self.sizes}.")
+        object.__setattr__(self, "kinds", self._read_kinds(self.kinds))
+        object.__setattr__(self, "levels", {name: tuple(values) for name, values in self.levels.items()})
+        object.__setattr__(self, "symmetries", dict(self.symmetries))
+        size = dict(zip(self.names, self.sizes, strict=True))
+        for name, values in self.levels.items():
+            if size.get(name) != len(values):
+                raise ValueError(f"levels: {name!r} has {len(values)} values; the factor space has {size}.")
+        for name, (other, folds) in self.symmetries.items():
+            if name not in size or other not in size or size[other] != len(folds) or min(folds) < 1:
+                raise ValueError(f"symmetries: {name!r} needs another factor and a fold for each of its values.")
+
+    def _read_kinds(self, kinds: Any) -> tuple[Kind, ...]:
+        kinds = tuple(kinds) or ("categorical",) * len(self.names)
+        if len(kinds) != len(self.names) or not {*kinds} <= {*get_args(Kind)}:
+            raise ValueError(f"kinds must be one of {', '.join(get_args(Kind))} for each factor, got {kinds}.")
+        return kinds
 
     @property
     def num_factors(self) -> int:
@@ -79,6 +120,32 @@ class FactorSpace:
             columns.append(index % size)
             index = index // size
         return torch.stack(columns[::-1], dim=-1)
+
+    def values(self, factors: Tensor) -> Tensor:
+        """Numbers that classes ``[..., F]`` stand for: float64 ``[..., F]``.
+
+        Of categorical factors, and of others whose levels are not known, that is the class itself. Of circular factors
+        it is an angle in radians, reduced by the symmetry of what is turned, so that equal images have equal values.
+        """
+        factors = self._check(factors)
+        columns = [self._numbers(place, factors[..., place]) for place in range(self.num_factors)]
+        for name, (other, folds) in self.symmetries.items():
+            period = 2 * math.pi / torch.tensor(folds, dtype=torch.float64)[factors[..., self.names.index(other)]]
+            angle = columns[self.names.index(name)]
+            turned = torch.remainder(angle, period)
+            columns[self.names.index(name)] = torch.where(turned > period - 1e-9, 0, turned)
+        return torch.stack(columns, dim=-1)
+
+    def _numbers(self, place: int, classes: Tensor) -> Tensor:
+        name, kind = self.names[place], self.kinds[place]
+        levels = self.levels.get(name)
+        if kind == "circular":
+            size = self.sizes[place]
+            angles = torch.tensor(levels or [2 * math.pi * i / size for i in range(size)], dtype=torch.float64)
+            return torch.remainder(angles, 2 * math.pi)[classes]
+        if kind == "categorical" or levels is None or not all(isinstance(value, int | float) for value in levels):
+            return classes.double()
+        return torch.tensor(levels, dtype=torch.float64)[classes]
 
     def _check(self, factors: Tensor) -> Tensor:
         factors = torch.as_tensor(factors).cpu()

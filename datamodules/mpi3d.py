@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, get_args
 from unknot.datamodules.download import RemoteFile
 from unknot.datamodules.factors import FactorSpace
 from unknot.datamodules.grid import Bytes, GridDataset, read_npy, reading
+from unknot.labels import Kind
 
 Variant = Literal["toy", "realistic", "real", "real_complex"]
 
@@ -20,6 +21,7 @@ NAMES = (
     "horizontal_axis",
     "vertical_axis",
 )
+KINDS: tuple[Kind, ...] = ("categorical", "categorical", "ordered", "ordered", "categorical", "ordered", "ordered")
 
 
 def _file(name: str, elsewhere: str) -> RemoteFile:
@@ -84,7 +86,7 @@ class MPI3D(GridDataset):
         super().__init__(source)
         self.variant = variant
         self.name = f"mpi3d_{variant}"
-        self.factor_space = FactorSpace(NAMES, self.sizes[variant])
+        self.factor_space = FactorSpace(NAMES, self.sizes[variant], kinds=KINDS)
         self.files = (FILES[variant],)
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:

@@ -10,7 +10,9 @@ from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.raycast import Camera, Hits, Kind, Solids, cast, look_at, normals, points, rays
 
 SPACE = FactorSpace(
-    names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"), sizes=(10, 10, 10, 8, 4, 15)
+    names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"),
+    sizes=(10, 10, 10, 8, 4, 15),
+    kinds=("circular", "circular", "circular", "ordered", "categorical", "ordered"),
 )
 ARRANGEMENTS = FactorSpace(SPACE.names[3:], SPACE.sizes[3:])  # what is not colour
 SIDE = 64

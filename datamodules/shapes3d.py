@@ -34,7 +34,9 @@ class Shapes3D(GridDataset):
     title = "Shapes3D"
     licence = "Apache-2.0"
     factor_space = FactorSpace(
-        names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"), sizes=(10, 10, 10, 8, 4, 15)
+        names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"),
+        sizes=(10, 10, 10, 8, 4, 15),
+        kinds=("circular", "circular", "circular", "ordered", "categorical", "ordered"),
     )
     image_shape = (3, 64, 64)
     files = (FILE,)

@@ -57,7 +57,11 @@ class SmallNORB(GridDataset):
     stochastic = True
     title = "SmallNORB"
     licence = "research only"
-    factor_space = FactorSpace(names=("category", "elevation", "azimuth", "lighting"), sizes=(5, 9, 18, 6))
+    factor_space = FactorSpace(
+        names=("category", "elevation", "azimuth", "lighting"),
+        sizes=(5, 9, 18, 6),
+        kinds=("categorical", "ordered", "circular", "categorical"),
+    )
     num_instances: ClassVar[int] = 10
     image_shape = (1, SIDE, SIDE)
     files = FILES

@@ -199,7 +199,24 @@ class Coarse(View):
                     f"{name} of {dataset.name} has {most} values; from 1 to {most} can be shown, not {size}."
                 )
         self.name = f"{dataset.name}_{'x'.join(map(str, self.sizes))}"
-        self.factor_space = FactorSpace(space.names, self.sizes)
+        angles = {
+            name: [2 * math.pi * i / size for i in range(size)]
+            for name, size, kind in zip(space.names, space.sizes, space.kinds, strict=True)
+            if kind == "circular"
+        }
+        picked = {  # which of the old values each new one shows
+            name: [i * most // size for i in range(size)]
+            for name, size, most in zip(space.names, self.sizes, space.sizes, strict=True)
+        }
+        self.factor_space = FactorSpace(
+            space.names,
+            self.sizes,
+            kinds=space.kinds,
+            levels={name: [values[i] for i in picked[name]] for name, values in (angles | dict(space.levels)).items()},
+            symmetries={
+                name: (other, [folds[i] for i in picked[other]]) for name, (other, folds) in space.symmetries.items()
+            },
+        )
 
     def cache_key(self) -> str | None:
         """That of the data set, and the sizes."""

@@ -166,7 +166,7 @@ def test_selectors_of_planted_quality_beat_chance_and_others_do_not() -> None:
     result = analyses.selectors(table, resamples=20)
     chance = 0.5 + 0.5 / 36
     assert result.number("UDR").value > chance + 0.1
-    assert abs(result.number("reconstruction").value - chance) < 0.12
+    assert abs(result.number("ELBO reconstruction").value - chance) < 0.12
     assert result.number("MIG on 100 perfect labels").value > chance + 0.1
 
 
