@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -38,6 +39,10 @@ from unknot.hub.web.pages import CLOSED, HEADERS, asset, bundle, page_with
 from unknot.hub.web.serving import Answer, Names, body_bytes, body_json, field
 
 PORT = 8800
+PLAYING = 16
+"""Threads for models at work."""
+GRACE = 10.0
+"""Seconds that a request waits longer than its action may take."""
 
 
 class Keys:
@@ -126,6 +131,7 @@ class Pages:
         self.index, self.token = index, token
         self.jobs = Jobs()
         self._players: Any = None
+        self._playing: anyio.CapacityLimiter | None = None
         self._lock, self._fetching = threading.Lock(), threading.Semaphore(2)
 
     def page(self, request: Request) -> Response:
@@ -253,16 +259,24 @@ class Pages:
         return Answer(await self._play(request, "matrix", kind))
 
     async def _play(self, request: Request, action: str, *arguments: Any) -> Any:
+        from unknot.hub.live import ACTION, Deadline
+
         entry = self._entry(request)
         self._weights(entry)
 
         def play() -> Any:
-            player = self.players.get(entry.key, entry.ref)
-            if not hasattr(player, action):
-                raise ValueError(f"{type(player.model).__name__} does something else: it has no {action!r} here.")
-            return getattr(player, action)(*arguments)
+            with Deadline(ACTION):
+                player = self.players.get(entry.key, entry.ref)
+                if not hasattr(player, action):
+                    raise ValueError(f"{type(player.model).__name__} does something else: it has no {action!r} here.")
+                return getattr(player, action)(*arguments)
 
-        return await run_in_threadpool(play)
+        # Threads of their own: however many wait for one model, the rest of the page has its own. What does not look
+        # at the clock itself, such as waiting for another who uses the model, is left behind.
+        self._playing = self._playing or anyio.CapacityLimiter(PLAYING)
+        with anyio.move_on_after(ACTION + GRACE):
+            return await anyio.to_thread.run_sync(play, abandon_on_cancel=True, limiter=self._playing)
+        raise TimeoutError(f"No result after {ACTION + GRACE:g} seconds. The model is busy or too slow for this page.")
 
     def _weights(self, entry: Entry) -> Path:
         """Folder of a model that is here and not too large to be played with."""
@@ -335,6 +349,7 @@ def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | N
         FileNotFoundError: told(404),
         AccessError: told(403),
         UnreachableError: told(502),
+        TimeoutError: told(504),
         OSError: told(500),
         ValueError: told(422),
         Exception: lambda request, error: Answer(
@@ -440,15 +455,16 @@ def _drawn(entry: Entry) -> dict[str, Any]:
     """Strips and factor-code matrix of a model that is at hand; why not, where that fails."""
     if entry.folder is None:
         return {}
-    from unknot.hub.live import LatentPlayer, player_of
+    from unknot.hub.live import ACTION, Deadline, LatentPlayer, player_of
     from unknot.hub.loading import load
 
     try:
-        player = player_of(load(entry.ref, local_files_only=True))
-        if not isinstance(player, LatentPlayer):
-            seen = player.look("data", 0, None, None)  # type: ignore[attr-defined]
-            return {"seen": seen}
-        started = player.start("data" if player.dataset else "prior", 0)
-        return {"drawn": started, "matrix": player.matrix("information") if player.dataset else None}
+        with Deadline(ACTION):
+            player = player_of(load(entry.ref, local_files_only=True))
+            if not isinstance(player, LatentPlayer):
+                seen = player.look("data", 0, None, None)  # type: ignore[attr-defined]
+                return {"seen": seen}
+            started = player.start("data" if player.dataset else "prior", 0)
+            return {"drawn": started, "matrix": player.matrix("information") if player.dataset else None}
     except (ValueError, OSError) as error:
         return {"undrawn": plain(error, 1000)}

@@ -10,6 +10,8 @@ from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
 
 MAX_WAITING = 50
+EVALUATION = 1800.0
+"""Seconds that one score may take, so that others are not waiting for ever."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Jobs:
         metrics: Sequence[str] | None,
     ) -> None:
         from unknot.hub.kinds import data_of
+        from unknot.hub.live import Deadline
         from unknot.metrics import evaluate
 
         try:
@@ -86,7 +89,9 @@ class Jobs:
                     if not threading.main_thread().is_alive():  # whoever stopped the page waits for one score at most
                         return
                     self._jobs[key] = replace(job, state="running", done=place, now=about(metric).title)
-                    keep(evaluate(model, dataset, [metric]))
+                    with Deadline(EVALUATION):
+                        scores = evaluate(model, dataset, [metric])
+                    keep(scores)
                 self._jobs[key] = replace(job, state="done", done=len(metrics))
         except Exception as error:  # told on the page
             self._jobs[key] = replace(self._jobs[key], state="failed", error=plain(error, 500) or type(error).__name__)

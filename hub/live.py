@@ -3,6 +3,7 @@
 import base64
 import io
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset
 from unknot.datamodules.matrices import sample_matrices
@@ -32,11 +34,41 @@ MAX_CODES = 64
 VALUES = 1 << 22
 """Numbers of images that are drawn in one go; with what lies between them, some hundred megabytes."""
 MAX_ITERATIONS, MAX_SLOTS = 20, 32
+"""Bounds on the counts of a request and on those that a checkpoint brings along."""
+ACTION = 60.0
+"""Seconds after which an action of the page is given up."""
 MATRICES = {"information": ("mutual information", 5000), "importance": ("importance to boosted trees, as in DCI", 2000)}
 
 
 _reading = threading.Semaphore(2)
 """Images of others that are read at a time: one of ``MAX_PIXELS`` takes half a gigabyte."""
+
+
+class Deadline(TorchFunctionMode):
+    """Raise ``TimeoutError`` in work that takes too long: every call of torch in this thread checks the clock.
+
+    A thread cannot be stopped from outside, and the sizes and counts that a stranger's checkpoint brings along decide
+    how long it works.
+
+    Args:
+        seconds: from now on.
+
+    >>> with Deadline(60.0):
+    ...     torch.ones(2).sum()
+    tensor(2.)
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self._until = seconds, time.monotonic() + seconds
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function of torch in time."""
+        if time.monotonic() > self._until:
+            raise TimeoutError(f"Stopped after {self.seconds:g} seconds: this model takes too long for the page.")
+        return func(*args, **(kwargs or {}))
 
 
 class Player:
@@ -50,6 +82,12 @@ class Player:
         size = int(np.prod(model.image_shape))
         if size > VALUES:
             raise ValueError(f"Images of {size:,} numbers are too large for this page; up to {VALUES:,} are drawn.")
+        for name, most in (("num_iterations", MAX_ITERATIONS), ("num_slots", MAX_SLOTS)):
+            if getattr(model, name, 0) > most:
+                raise ValueError(
+                    f"This checkpoint has {name}={getattr(model, name):,}; the page runs models with up to {most}. "
+                    "Load it in Python if you trust it."
+                )
         self.model, self.together = model, max(1, VALUES // size)
         self.lock = threading.Lock()
 

@@ -679,6 +679,34 @@ def test_many_codes_and_large_images_stay_within_bounds():
         player_of(model)
 
 
+def test_counts_of_a_checkpoint_are_bounded(folder, tmp_path, monkeypatch):
+    """A billion iterations in config.json hang neither the page nor its export, and the other models stay usable."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(live, "ACTION", 1.0)
+    for cls, argument in ((SlotAutoEncoder, "num_iterations"), (SlotSetPredictor, "num_slots")):
+        saved = cls(image_shape=(3, 32, 32), num_slots=4).save_pretrained(folder / cls.__name__)
+        config = json.loads((saved / "config.json").read_text())
+        config["arguments"][argument] = 10**9
+        (saved / "config.json").write_text(json.dumps(config))
+    server = Server(Index([folder]))
+    try:
+        for name in ("SlotAutoEncoder", "SlotSetPredictor"):
+            one = f"api/checkpoints/{server.id_of(name)}"
+            for status, _, content in (
+                server.send(f"{one}/drawn.png"),
+                server.post(f"{one}/look", {"origin": "data", "seed": 0}),
+            ):
+                assert (status, "=1,000,000,000; the page runs models with up to" in told(content)) == (422, True)
+        monkeypatch.setattr(live, "MAX_ITERATIONS", 10**10)  # what no bound catches is given up in time
+        one = f"api/checkpoints/{server.id_of('SlotAutoEncoder')}"
+        status, _, content = server.post(f"{one}/look", {"origin": "data", "seed": 0})
+        assert (status, "Stopped after 1 seconds" in told(content)) == (504, True)
+        assert server.post(f"api/checkpoints/{server.id_of('saved')}/decode", {"codes": [0, 0, 0]})[0] == 200
+        assert "Stopped after 1 seconds" in export(tmp_path / "all.html", [folder]).read_text()
+    finally:
+        server.stop()
+
+
 def test_few_models_stay_loaded(tmp_path, make):
     for number in range(3):
         make(seed=number).save_pretrained(tmp_path / str(number))
