@@ -107,10 +107,13 @@ def add_to(commands: Commands) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     serve.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
     serve.add_argument(
-        "--tokens", metavar="FILE", help="a line `USER TOKEN` for each user (default: made in the folder)"
+        "--tokens", metavar="FILE", help="a line `USER TOKEN [admin]` for each user (default: made in the folder)"
     )
     serve.add_argument("--name", action="append", default=[], help="further name that the hub is reached under")
     serve.add_argument("--max-file", type=int, default=2048, metavar="MB", help="size of a file (default: 2048)")
+    serve.add_argument(
+        "--quota", type=float, default=100, metavar="GB", help="what each namespace may store; 0: all (default: 100)"
+    )
     parser.set_defaults(run=hub_command)
 
 
@@ -297,6 +300,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments.tokens,
         arguments.max_file << 20,
         arguments.name,
+        int(arguments.quota * (1 << 30)) or None,
         say=lambda text: print(text, flush=True),
     )
     return 0

@@ -4,9 +4,15 @@ Everything is addressed by the client's own paths, so that ``HF_ENDPOINT=http://
 """
 
 import errno
+import os
+import re
+import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import anyio
 from starlette.applications import Starlette
@@ -14,19 +20,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unknot.hub.naming import check_repo_id
-from unknot.hub.server.access import Access, UnknownToken, read_tokens
+from unknot.hub.server.access import Access, Moved, UnknownToken, Users, read_users
 from unknot.hub.server.commit_log import Damaged
-from unknot.hub.server.downloads import Downloads
+from unknot.hub.server.downloads import HELD, Downloads
+from unknot.hub.server.quota import GB, OverQuota
 from unknot.hub.server.repositories import Repositories
-from unknot.hub.server.storage import Missing, Stale, Store, Taken
+from unknot.hub.server.storage import Missing, Protected, Stale, Store, Taken
 from unknot.hub.server.uploads import Uploads
 from unknot.hub.web import serving
 from unknot.hub.web.pages import HEADERS, PAGE, asset
 from unknot.hub.web.serving import Names, refusal
 
+SWEEP = 3600.0
+"""Seconds between two looks for contents that no commit names."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -53,6 +62,25 @@ def page(request: Request) -> Response:
     return HTMLResponse((PAGE / "hub.html").read_text(encoding="utf-8"), headers=headers)
 
 
+def missing(access: Access, request: Request) -> Response:
+    """Answer for all that this hub does not have, in the words by which clients know a missing repository."""
+    parts = request.path_params["rest"].split("/")
+    if "/api/models/" in request.url.path and len(parts) > 2:
+        access.visible(access.user(request), "/".join(parts[:2]))
+        raise HTTPException(404, "This hub does not answer here; it has no pull requests, discussions or xet.")
+    raise Missing("RepoNotFound", "There is no such repository. This hub keeps models named USER/NAME only.")
+
+
+def missing_routes(access: Access) -> Iterator[Route]:
+    """Paths of repositories of one name, of data sets and of Spaces."""
+    answer, methods = partial(missing, access), ["GET", "HEAD", "POST", "PUT", "DELETE"]
+    for path in ("models", "datasets", "spaces", "kernels"):
+        yield Route(f"/api/{path}/{{rest:path}}", answer, methods=methods)
+    yield Route("/{name}/resolve/{rest:path}", answer)
+    for path in ("datasets", "spaces"):
+        yield Route(f"/{path}/{{namespace}}/{{name}}/resolve/{{rest:path}}", answer)
+
+
 def page_routes() -> Iterator[Route]:
     """Paths for browsers; the last ones, as they take every name that is left."""
     yield Route("/", welcome)
@@ -61,16 +89,34 @@ def page_routes() -> Iterator[Route]:
     yield Route("/{namespace}/{name}/commit/{revision}", page)
 
 
-def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:
+class HeldSlashes:
+    """Keeps an encoded slash within its part of the path, as in the branch ``feature%2Fx``.
+
+    Args:
+        app: what answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        raw = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower():
+            scope = {**scope, "path": unquote(re.sub(rb"%2[fF]", HELD.encode(), raw).decode("ascii"))}
+        await self.app(scope, receive, send)
+
+
+def hub_app(store: Store, users: Users, max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:
     """The app for a store.
 
     Args:
         store: where the repositories are.
-        tokens: name of the user for each token.
+        users: tokens and rights.
         max_file: bytes that a file may have.
         names: under which the hub is reached, besides numbers and this machine's names.
     """
-    access, guessing = Access(store, tokens), anyio.Lock()
+    access, guessing = Access(store, users), anyio.Lock()
     parts = Repositories(store, access), Downloads(store, access), Uploads(store, access, max_file)
     routes = [route for part in parts for route in part.routes()]
 
@@ -79,6 +125,13 @@ def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names
             await anyio.sleep(0.05)
         return refusal(error.status_code, error.detail, {})
 
+    def moved(request: Request, error: Any) -> Response:
+        path = str(request.scope["raw_path"], "ascii").replace(f"/{error.before}", f"/{error.now}", 1)
+        if path == str(request.scope["raw_path"], "ascii"):  # written in another way
+            return refusal(404, f"This repository is {error.now} now.", {}, code="RepoNotFound")
+        query = request.url.query
+        return Response(status_code=307, headers={"Location": path + f"?{query}" * bool(query)})
+
     def failed(request: Request, error: Any) -> Response:
         if error.errno in FULL:
             return refusal(507, "The disk of this hub is full, and nothing was changed. Free space there.", {})
@@ -86,18 +139,22 @@ def hub_app(store: Store, tokens: dict[str, str], max_file: int = 2 << 30, names
 
     handlers: dict[Any, Callable[[Request, Any], Response | Awaitable[Response]]] = {
         UnknownToken: unknown_token,
+        Moved: moved,
         HTTPException: lambda request, error: refusal(error.status_code, error.detail, {}),
         Missing: lambda request, error: refusal(404, error.message, {}, code=error.what),
         Damaged: lambda request, error: refusal(
             422, f"Damaged on the disk of this hub, and set aside: {error} Whoever runs it can restore the file.", {}
         ),
+        OverQuota: lambda request, error: refusal(413, str(error), {}),
+        Protected: lambda request, error: refusal(403, str(error), {}),
         Stale: lambda request, error: refusal(412, str(error), {}),
         Taken: lambda request, error: refusal(409, str(error), {}),
         ClientDisconnect: lambda request, error: refusal(400, "The upload was interrupted.", {}),
         ValueError: lambda request, error: refusal(422, str(error), {}),
         OSError: failed,
     }
-    return Names(Starlette(routes=[*routes, *page_routes()], exception_handlers=handlers), names)
+    every = [*routes, *missing_routes(access), *page_routes()]
+    return Names(HeldSlashes(Starlette(routes=every, exception_handlers=handlers)), names)
 
 
 def serve(
@@ -107,6 +164,7 @@ def serve(
     tokens: str | Path | None = None,
     max_file: int = 2 << 30,
     names: Iterable[str] = (),
+    quota: int | None = 100 * GB,
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve a folder until interrupted.
@@ -115,23 +173,41 @@ def serve(
         folder: where repositories are kept; made if it does not exist. One that holds something else is refused.
         host: address to listen on; only this machine by default.
         port: 0 takes a free one.
-        tokens: file with a line ``USER TOKEN`` for each user; by default ``tokens.txt`` in ``folder``, made with one
-            random token.
+        tokens: file with a line ``USER TOKEN`` for each user, with ``admin`` after it for who may change everything,
+            and a line ``NAMESPACE: USER USER ...`` for who else may change a namespace than the user of its name; by
+            default ``tokens.txt`` in ``folder``, made with one random token of an admin.
         max_file: bytes that a file may have.
         names: under which the hub is reached, besides numbers, ``localhost``, this machine's name and ``host``.
+        quota: bytes that each namespace may store, or None for no limit.
         say: where messages go.
     """
-    store = Store(folder)
+    store = Store(folder, quota)
+    stopped = threading.Event()
     try:
         path = Path(tokens) if tokens else store.root / "tokens.txt"
-        known = read_tokens(path, make=tokens is None)
+        users = read_users(path, make=tokens is None)
         listening = serving.listen(host, port)
         say(f"Serving {len(store.repos())} repositories of {store.root} at {serving.address_of(listening, host)}")
         say(f"Tokens for writing are in {path}. Elsewhere: export HF_ENDPOINT=... HF_TOKEN=...; Ctrl-C stops.")
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            say(f"Others on this machine can read the tokens: chmod 600 {path}")
+        if not users.admins:
+            say("Nobody is an admin. Write the word admin after the token of who may change every repository.")
         for problem in store.problems:
             say(f"Damaged, set aside: {problem}")
         if host not in serving.LOOPBACK:
             say("Others can reach this address, and tokens travel unencrypted: use it in a trusted network only.")
-        serving.run(hub_app(store, known, max_file, [host, *names]), listening)
+        threading.Thread(target=_sweep, args=(store, stopped), daemon=True).start()
+        serving.run(hub_app(store, users, max_file, [host, *names]), listening)
     finally:
+        stopped.set()
         store.close()
+
+
+def _sweep(store: Store, stopped: threading.Event) -> None:
+    """Look for contents that no commit names, again and again."""
+    while not stopped.wait(SWEEP):
+        try:
+            store.sweep()
+        except OSError as error:
+            print(f"Not swept: {error}", file=sys.stderr)

@@ -12,8 +12,8 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from unknot.hub.naming import check_file_name
 from unknot.hub.server.commit_log import Files
+from unknot.hub.server.file_names import check_file_name
 from unknot.hub.server.incoming import Incoming
 from unknot.hub.server.storage import MAX_FILES, Store
 from unknot.hub.web.serving import field, parse
@@ -30,10 +30,11 @@ class CommitReader:
     Args:
         store: where contents go.
         max_file: bytes that a file may have.
+        namespace: whose quota the contents must fit in.
     """
 
-    def __init__(self, store: Store, max_file: int) -> None:
-        self.store, self.max_file = store, max_file
+    def __init__(self, store: Store, max_file: int, namespace: str = "") -> None:
+        self.store, self.max_file, self.namespace = store, max_file, namespace
         self.header: dict[str, Any] = {}
         self.added: Files = {}
         self.deleted: list[str] = []
@@ -41,6 +42,7 @@ class CommitReader:
         self._begin = b""
         self._incoming: Incoming | None = None
         self._kept: dict[str, Any] | None = None
+        self._came: list[str] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> "CommitReader":
@@ -48,6 +50,7 @@ class CommitReader:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        self.store.discard(self._came)  # what no commit names by now belongs to nothing
 
     def feed(self, data: bytes) -> None:
         """The next part of the body."""
@@ -84,11 +87,18 @@ class CommitReader:
             with memoryview(self._pending) as pending, pending[:usable] as text:
                 incoming.write(_decoded(text))
             self._check_size(incoming.size)
+            self.store.quota.check(self.namespace, {"": incoming.size})
             del self._pending[:usable]
         if end < 0:
             return False
-        self._kept, self._incoming = incoming.keep(), None
+        self._kept, self._incoming = self._note(incoming), None
         return True
+
+    def _note(self, incoming: Incoming) -> dict[str, Any]:
+        kept = incoming.keep()
+        if self.store.came(kept["sha256"], incoming.created):
+            self._came.append(kept["sha256"])
+        return kept
 
     def _line(self, line: bytes) -> None:
         kept, self._kept = self._kept, None
@@ -118,7 +128,9 @@ class CommitReader:
     def _keep(self, text: str) -> dict[str, Any]:
         content = _decoded(text.encode("ascii", "replace"))
         self._check_size(len(content))
-        return self.store.keep(content)
+        with self.store.incoming() as incoming:
+            incoming.write(content)
+            return self._note(incoming)
 
     def _check_size(self, size: int) -> None:
         if size > self.max_file:
@@ -129,9 +141,12 @@ class CommitReader:
         self.feed(b"\n")
         if self._incoming is not None:
             raise ValueError("The body of this commit ends within a file.")
-        parent, summary = self.header.get("parentCommit"), str(self.header.get("summary"))
+        parent, description = self.header.get("parentCommit"), str(self.header.get("description") or "")
         parent = None if parent is None else str(parent)
-        return self.store.commit(repo_id, branch, self.added, self.deleted, parent, summary, user)
+        summary = str(self.header.get("summary") or "Change files")
+        oid = self.store.commit(repo_id, branch, self.added, self.deleted, parent, summary, user, description)
+        self._came.clear()  # they belong to the commit
+        return oid
 
 
 def _decoded(text: bytes | memoryview) -> bytes:

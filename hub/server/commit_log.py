@@ -7,12 +7,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from unknot.hub.bounded import Cache
 from unknot.hub.naming import COMMIT, HASH, check_repo_id
+from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably
 
 CACHED_FILES = 200_000
@@ -28,13 +28,14 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Repo:
-    """The state of a repository: what its branches and tags point to."""
+    """The state of a repository: what its branches and tags point to, and names that it had before it moved."""
 
     id: str
     private: bool
     created: str
     branches: dict[str, str]
     tags: dict[str, str]
+    formerly: tuple[str, ...] = ()
 
     @property
     def heads(self) -> set[str]:
@@ -52,6 +53,7 @@ class Commit:
     author: str
     date: str
     files: Files
+    description: str = ""
 
 
 class Records:
@@ -80,22 +82,35 @@ class Records:
         path = self.folder(repo_id) / "repo.json"
         try:
             state = json.loads(path.read_bytes())
-            repo = Repo(repo_id, bool(state["private"]), str(state["created"]), state["branches"], state["tags"])
+            formerly = tuple(str(name) for name in state.get("formerly", ()))
+            private, created = bool(state["private"]), str(state["created"])
+            repo = Repo(repo_id, private, created, state["branches"], state["tags"], formerly)
             if "main" not in repo.branches or not all(COMMIT.fullmatch(oid) for oid in repo.heads):
                 raise ValueError("no branch main, or names of commits that are none")
             return repo
         except Exception as error:  # whatever a damaged disk may hold
             raise Damaged(f"{repo_id}: repo.json cannot be read ({_reason(error)}).") from None
 
-    def write_repo(self, repo: Repo) -> None:
-        """Rename the new state over the old one."""
-        state = {key: getattr(repo, key) for key in ("private", "created", "branches", "tags")}
-        with durably(self.folder(repo.id) / "repo.json") as file:
+    def write_repo(self, repo: Repo, place: str | None = None) -> None:
+        """Rename the new state over the old one; ``place`` is the name of its folder if that is another."""
+        state = {key: getattr(repo, key) for key in ("private", "created", "branches", "tags", "formerly")}
+        with durably(self.folder(place or repo.id) / "repo.json") as file:
             file.write(json.dumps(state, indent=1).encode())
 
     def commits(self, repo_id: str) -> list[str]:
         """Names of all commits that are there."""
         return [path.stem for path in (self.folder(repo_id) / "commits").glob("*.json")]
+
+    def commits_in(self, folder: Path, repo_id: str) -> Iterator[Commit]:
+        """Read all commits of a folder."""
+        for path in (folder / "commits").glob("*.json"):
+            yield _read(path, repo_id)
+
+    def remove_commits(self, repo_id: str, names: set[str]) -> None:
+        """Delete commits that no branch and no tag leads to."""
+        for oid in names:
+            (self.folder(repo_id) / "commits" / f"{oid}.json").unlink(missing_ok=True)
+        self.forget()
 
     def commit(self, repo_id: str, oid: str) -> Commit:
         """A commit, perhaps from memory."""
@@ -103,21 +118,14 @@ class Records:
 
     def read_commit(self, repo_id: str, oid: str) -> Commit:
         """A commit from the disk."""
-        path = self.folder(repo_id) / "commits" / f"{oid}.json"
-        try:
-            told = json.loads(path.read_bytes())
-            commit = Commit(oid, told["parent"], told["summary"], told["author"], told["date"], told["files"])
-            _check(commit)
-            return commit
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise Damaged(f"{repo_id}: commits/{oid}.json cannot be read ({_reason(error)}).") from None
+        return _read(self.folder(repo_id) / "commits" / f"{oid}.json", repo_id)
 
-    def write_commit(self, repo_id: str, parent: str | None, summary: str, author: str, files: Files) -> Commit:
+    def write_commit(
+        self, repo_id: str, parent: str | None, summary: str, author: str, files: Files, description: str = ""
+    ) -> Commit:
         """A new commit, which belongs to nothing before a branch names it."""
-        date = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        content = {"parent": parent, "summary": summary[:500], "author": author, "date": date, "files": files}
+        content = {"parent": parent, "summary": summary[:500], "author": author, "date": now(), "files": files}
+        content |= {"description": description[:10_000]} if description else {}
         text = json.dumps(content, indent=1)
         # Salted with the repository's name: the first commits of two repositories may share a millisecond.
         oid = hashlib.sha1(f"{repo_id}\n{text}".encode()).hexdigest()
@@ -130,9 +138,22 @@ class Records:
         self._commits.clear()
 
 
+def _read(path: Path, repo_id: str) -> Commit:
+    try:
+        content = json.loads(path.read_bytes())
+        values = [content[key] for key in ("parent", "summary", "author", "date", "files")]
+        commit = Commit(path.stem, *values, content.get("description", ""))
+        _check(commit)
+        return commit
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise Damaged(f"{repo_id}: commits/{path.name} cannot be read ({_reason(error)}).") from None
+
+
 def _check(commit: Commit) -> None:
     """What others rely on, of a file that a disk may have changed."""
-    if not all(isinstance(text, str) for text in (commit.summary, commit.author, commit.date)):
+    if not all(isinstance(text, str) for text in (commit.summary, commit.author, commit.date, commit.description)):
         raise ValueError("no author, date or summary")
     if commit.parent is not None and not COMMIT.fullmatch(commit.parent):
         raise ValueError("its parent is no commit")

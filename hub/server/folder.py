@@ -16,7 +16,8 @@ except ImportError:  # Windows: nothing keeps a second server away there
 
 MARK = "unknot-hub.json"
 FOLDERS = ("repos", "blobs", "trash", "cards")
-BESIDE = {"lock", "tokens.txt"}
+AUDIT = "audit.jsonl"
+BESIDE = {"lock", "tokens.txt", AUDIT}
 """What else may lie in the folder of a hub."""
 
 

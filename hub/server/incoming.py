@@ -20,8 +20,10 @@ class Incoming:
     def __init__(self, folder: Path, place: Callable[[str], Path]) -> None:
         self._place = place
         self._path = folder / f".incoming.{secrets.token_hex(16)}.part"
-        self._file = open(self._path, "w+b", opener=_private)  # noqa: SIM115
+        self._file = open(self._path, "w+b", opener=private)  # noqa: SIM115
         self._sha256, self._size, self._text = hashlib.sha256(), 0, True
+        self.created = False
+        """Whether the content was not here before :meth:`keep`."""
 
     def __enter__(self) -> "Incoming":
         return self
@@ -53,14 +55,26 @@ class Incoming:
             raise ValueError(f"Announced were {size} bytes of sha256 {sha256}, got {self._size} of {found}.")
         self._file.flush()
         path = self._place(found)
-        if not path.is_file() or not same_content(self._file, path):
+        self.created = not path.exists()
+        if not self._is_at(path):
             os.fsync(self._file.fileno())
             path.parent.mkdir(exist_ok=True)
             os.replace(self._path, path)
             sync_folder(path.parent)
         text = self._text and self._size <= MAX_TEXT
         # Only what is text goes by git's hash, which begins with the size and so takes a second reading.
-        return {"size": self._size, "sha256": found, "sha1": git_hash(path, self._size) if text else None, "text": text}
+        return {"size": self._size, "sha256": found, "sha1": self._git_hash() if text else None, "text": text}
+
+    def _is_at(self, path: Path) -> bool:
+        try:
+            os.utime(path)  # it is sent again, so it is not to be swept
+            return same_content(self._file, path)
+        except FileNotFoundError:
+            return False
+
+    def _git_hash(self) -> str:
+        self._file.seek(0)
+        return digest(self._file, hashlib.sha1(b"blob %d\0" % self._size))
 
 
 def is_part(path: Path) -> bool:
@@ -93,7 +107,8 @@ def same_content(file: IO[bytes], path: Path) -> bool:
                 return True
 
 
-def _private(path: str, flags: int) -> int:
+def private(path: str, flags: int) -> int:
+    """Open a file that nobody else on the machine can read, as ``opener`` of :func:`open`."""
     return os.open(path, flags, 0o600)
 
 
@@ -110,7 +125,7 @@ def sync_folder(path: Path) -> None:
 @contextmanager
 def durably(path: Path) -> Iterator[IO[bytes]]:
     """Like ``replacing``, for nobody else to read, and on the disk before it returns."""
-    with replacing(path) as beside, open(beside, "wb", opener=_private) as file:
+    with replacing(path) as beside, open(beside, "wb", opener=private) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

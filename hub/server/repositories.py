@@ -1,9 +1,10 @@
 """The hub's handlers for repositories: make, move and delete them, list them, and where their branches stand."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from html import escape
 from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
@@ -17,13 +18,20 @@ from starlette.routing import Route
 from unknot.hub.server.access import Access
 from unknot.hub.server.catalogue import Catalogue, Row, entry
 from unknot.hub.server.commit_log import Damaged
-from unknot.hub.server.downloads import MODEL, hashes
+from unknot.hub.server.downloads import MODEL, REVISION, hashes
 from unknot.hub.server.storage import Missing, Store, Taken
 from unknot.hub.web.serving import Answer, body_json, field, refusal
 
 PAGE = 1000
 COMMITS = 100
 """Commits on a page; each is read with all of its files."""
+FILTERS = {"search", "author", "filter", "pipeline_tag", "gated"}
+"""Parameters of a query that choose among the models."""
+SHAPES = {"limit", "cursor", "sort", "direction", "full", "cardData", "config", "expand", "expand[]", "securityStatus"}
+"""Those that say how they are listed."""
+SORTS = {"createdAt": "created", "lastModified": "modified"}
+EQUAL = {"downloads", "likes", "trendingScore"}
+"""What could be sorted by, and is the same for all models here."""
 
 
 class Repositories:
@@ -40,16 +48,15 @@ class Repositories:
 
     def whoami(self, request: Request) -> Response:
         """``GET /api/whoami-v2``."""
-        user = self.access.writer(request)
-        return Answer({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"type": "token"}})
+        user = self.access.known_user(request)
+        spaces = [name for name, members in self.access.users.members.items() if user in members and name != user]
+        orgs = [{"type": "org", "name": name, "fullname": name, "roleInOrg": "write"} for name in sorted(spaces)]
+        return Answer({"type": "user", "name": user, "fullname": user, "orgs": orgs, "auth": {"type": "token"}})
 
     async def create(self, request: Request) -> Response:
         """``POST /api/repos/create``."""
-        user = self.access.writer(request)
-        wanted = await body_json(request)
-        if wanted.get("type") not in (None, "model"):
-            raise HTTPException(400, "This hub keeps models only.")
-        repo_id = self._named(wanted, user)
+        user, repo_id, wanted = await self._asked(request)
+        self.access.check_write(user, repo_id)
         private = visibility(wanted) or False
         url = f"{request.base_url}{repo_id}"
         try:
@@ -59,42 +66,97 @@ class Repositories:
         return Answer({"url": url, "name": repo_id})
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE /api/repos/delete``."""
-        user = self.access.writer(request)
-        repo_id = self._named(await body_json(request), user)
-        await run_in_threadpool(self.store.delete, repo_id)
-        return Answer({})
+        """``DELETE /api/repos/delete``: into the trash."""
+        user, repo_id, _ = await self._asked(request)
+        return await self._change(user, repo_id, self.store.delete)
 
     async def move(self, request: Request) -> Response:
         """``POST /api/repos/move``."""
-        self.access.writer(request)
+        user = self.access.known_user(request)
         wanted = await body_json(request)
-        before, after = field(wanted, "fromRepo", str), field(wanted, "toRepo", str)
-        await run_in_threadpool(self.store.move, before, after)
+        self._check_type(wanted)
+        after = field(wanted, "toRepo", str)
+        self.access.check_write(user, after)
+        return await self._change(
+            user, field(wanted, "fromRepo", str), lambda repo_id, user: self.store.move(repo_id, after, user)
+        )
+
+    async def _change(self, user: str, repo_id: str, change: Callable[[str, str], None]) -> Response:
+        current = self.access.visible(user, repo_id)
+        self.access.check_write(user, current)
+        await run_in_threadpool(change, current, user)
         return Answer({})
 
-    def _named(self, wanted: dict[str, Any], user: str) -> str:
-        return f"{wanted.get('organization') or user}/{field(wanted, 'name', str)}"
+    async def restore(self, request: Request) -> Response:
+        """``POST /api/repos/restore``: a deleted repository."""
+        user, repo_id, _ = await self._asked(request)
+        self.access.check_write(user, repo_id)
+        await run_in_threadpool(self.store.restore, repo_id, user)
+        return Answer({"url": f"{request.base_url}{repo_id}", "name": repo_id})
+
+    def deleted(self, request: Request) -> Response:
+        """``GET /api/repos/deleted``: repositories that the user may restore."""
+        user = self.access.known_user(request)
+        rows = [row for row in self.store.trash.rows() if self.access.users.may_write(user, row.id)]
+        return Answer([{"name": row.id, "deletedBy": row.user, "date": row.date} for row in rows])
+
+    async def _asked(self, request: Request) -> tuple[str, str, dict[str, Any]]:
+        """User, repository and body of a request that names a repository in its body."""
+        user = self.access.known_user(request)
+        wanted = await body_json(request)
+        self._check_type(wanted)
+        name = field(wanted, "name", str)
+        return user, name if "/" in name else f"{wanted.get('organization') or user}/{name}", wanted
+
+    def _check_type(self, wanted: dict[str, Any]) -> None:
+        if wanted.get("type") not in (None, "model"):
+            raise HTTPException(400, "This hub keeps models only.")
 
     async def settings(self, request: Request) -> Response:
         """``PUT /api/models/{id}/settings``: visibility alone, and only if it is said."""
-        self.access.writer(request)
-        repo_id, wanted = self.access.readable(request), await body_json(request)
+        user, repo_id = self.access.writable(request)
+        wanted = await body_json(request)
         private = visibility(wanted)
         if others := sorted(wanted.keys() - {"visibility", "private"}):
             raise HTTPException(400, f"This hub has no setting {', '.join(others)[:100]}; nothing was changed.")
         if private is None:
             raise HTTPException(400, "This hub has one setting, visibility; nothing was changed.")
-        await run_in_threadpool(self.store.set_private, repo_id, private)
+        await run_in_threadpool(self.store.set_private, repo_id, private, user)
         return Answer({"private": private})
+
+    def may_read(self, request: Request) -> Response:
+        """``GET /api/models/{id}/auth-check``."""
+        self.access.readable(request)
+        return Answer({})
+
+    def may_write(self, request: Request) -> Response:
+        """``GET /api/models/{id}/auth-check/write``."""
+        self.access.readable(request)
+        self.access.writable(request)
+        return Answer({})
+
+    async def squash(self, request: Request) -> Response:
+        """``POST /api/models/{id}/super-squash/{branch}``."""
+        user, repo_id = self.access.writable(request)
+        branch = request.path_params["revision"]
+        summary = str((await body_json(request)).get("message") or f"Squash {branch}")
+        await run_in_threadpool(self.store.squash, repo_id, branch, summary, user)
+        return Answer({})
 
     def models(self, request: Request) -> Response:
         """``GET /api/models``."""
         query = request.query_params
         full = query.get("full") == "true" or "siblings" in query.getlist("expand")
+        if unknown := sorted(set(query.keys()) - FILTERS - SHAPES):
+            raise HTTPException(
+                400, f"This hub cannot filter by {', '.join(unknown)[:100]}, only by {sorted(FILTERS)}."
+            )
+        sort = query.get("sort") or "lastModified"
+        if sort not in SORTS and sort not in EQUAL:
+            raise HTTPException(400, f"This hub cannot sort by {sort[:50]!r}, only by {sorted([*SORTS, *EQUAL])}.")
         rows = self.visible(request)
-        key = "created" if query.get("sort") == "createdAt" else "modified"
-        rows.sort(key=lambda row: (getattr(row, key), row.repo.id), reverse=True)
+        key = SORTS.get(sort, "modified")
+        rows.sort(key=lambda row: (getattr(row, key), row.repo.id), reverse=query.get("direction") != "1")
         start, limit = _integer(query.get("cursor"), 0), min(_integer(query.get("limit"), PAGE), PAGE)
         headers = {}
         if start + limit < len(rows) and limit:
@@ -113,10 +175,12 @@ class Repositories:
         query, user = request.query_params, self.access.user(request)
         wanted = {tag for value in query.getlist("filter") for tag in value.split(",")}
         words, author = query.get("search", "").lower(), query.get("author")
+        if query.get("gated", "false").lower() in ("true", "1"):
+            return []  # there are none
         return [
             row
             for row in self.catalogue.rows()
-            if (not row.repo.private or user is not None)
+            if (not row.repo.private or self.access.users.may_write(user, row.repo.id))
             and words in row.repo.id.lower()
             and author in (None, row.repo.id.split("/")[0])
             and wanted <= set(row.tags)
@@ -154,9 +218,13 @@ class Repositories:
         limit = min(_integer(request.query_params.get("limit"), COMMITS), COMMITS) or COMMITS
         rows: list[dict[str, Any]] = []
         headers = {}
+        formatted = "formatted" in request.query_params.getlist("expand[]")
         for one in islice(self.store.history(repo_id, request.path_params["revision"]), limit):
             author = {"user": one.author, "avatar": ""}
-            rows.append({"id": one.id, "title": one.summary, "message": "", "date": one.date, "authors": [author]})
+            told = {"title": one.summary, "message": one.description, "date": one.date, "authors": [author]}
+            if formatted:
+                told["formatted"] = {"title": escape(one.summary), "message": escape(one.description)}
+            rows.append({"id": one.id, **told})
             if len(rows) == limit and one.parent:
                 url = request.url.replace(path=f"/api/models/{repo_id}/commits/{one.parent}")
                 headers["Link"] = f'<{url}>; rel="next"'
@@ -164,14 +232,14 @@ class Repositories:
 
     async def point(self, kind: str, request: Request) -> Response:
         """``POST`` and ``DELETE /api/models/{id}/tag/{rev}`` and ``.../branch/{name}``."""
-        self.access.writer(request)
-        repo_id, name = self.access.readable(request), request.path_params["revision"]
+        user, repo_id = self.access.writable(request)
+        name = request.path_params["revision"]
         revision: str | None = None
         if request.method == "POST":
             wanted = await body_json(request)
             revision, name = (name, field(wanted, "tag", str)) if kind == "tag" else ("main", name)
             revision = str(wanted.get("startingPoint") or revision)
-        await run_in_threadpool(self.store.point, repo_id, kind, name, revision)
+        await run_in_threadpool(self.store.point, repo_id, kind, name, revision, user)
         return Answer({})
 
     def routes(self) -> Iterator[Route]:
@@ -180,14 +248,19 @@ class Repositories:
         yield Route("/api/repos/create", self.create, methods=["POST"])
         yield Route("/api/repos/delete", self.delete, methods=["DELETE"])
         yield Route("/api/repos/move", self.move, methods=["POST"])
+        yield Route("/api/repos/restore", self.restore, methods=["POST"])
+        yield Route("/api/repos/deleted", self.deleted)
         yield Route("/api/models", self.models)
         yield Route(MODEL, self.info)
         yield Route(f"{MODEL}/settings", self.settings, methods=["PUT"])
-        yield Route(f"{MODEL}/revision/{{revision:path}}", self.info)
+        yield Route(f"{MODEL}/auth-check", self.may_read)
+        yield Route(f"{MODEL}/auth-check/write", self.may_write)
+        yield Route(f"{MODEL}/super-squash/{REVISION}", self.squash, methods=["POST"])
+        yield Route(f"{MODEL}/revision/{REVISION}", self.info)
         yield Route(f"{MODEL}/refs", self.refs)
-        yield Route(f"{MODEL}/commits/{{revision:path}}", self.commits)
+        yield Route(f"{MODEL}/commits/{REVISION}", self.commits)
         for kind in ("tag", "branch"):
-            yield Route(f"{MODEL}/{kind}/{{revision:path}}", partial(self.point, kind), methods=["POST", "DELETE"])
+            yield Route(f"{MODEL}/{kind}/{REVISION}", partial(self.point, kind), methods=["POST", "DELETE"])
 
 
 def visibility(wanted: dict[str, Any]) -> bool | None:

@@ -5,25 +5,35 @@ moment therefore leaves the repository as it was before the commit or as it is a
 are keys of JSON objects and never paths on this disk, so that no name can lead out of the folder.
 
 What cannot be read is named and left where it is, and nothing is swept while something is unreadable.
+
+Contents that no commit names are deleted while the store is in use: at once those of a commit that was refused, others
+after a day. Nothing is lost by that, as a commit is made only while all of its contents are there, under the same lock.
 """
 
 import hashlib
+import os
 import re
-import secrets
-import shutil
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.naming import COMMIT, HASH, check_file_name, check_repo_id
+from unknot.hub.naming import COMMIT, HASH
+from unknot.hub.server.audit import AuditLog
 from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
-from unknot.hub.server.folder import FOLDERS, take_folder
+from unknot.hub.server.file_names import check_file_name, check_new_repo, check_together, folded
+from unknot.hub.server.folder import AUDIT, FOLDERS, take_folder
 from unknot.hub.server.incoming import Incoming, digest, is_part
+from unknot.hub.server.quota import Quota, sizes_of
+from unknot.hub.server.trash import Deleted, Trash, move
 
 MAX_FILES = 1000
+UNNAMED = 86400.0
+"""Seconds that contents are kept which no commit names: a large upload sends them one by one before its commit."""
 
 
 class Missing(LookupError):
@@ -36,6 +46,10 @@ class Missing(LookupError):
 
 class Taken(ValueError):
     """A name is in use."""
+
+
+class Protected(ValueError):
+    """Something that nobody may remove."""
 
 
 class Stale(ValueError):
@@ -52,17 +66,27 @@ class Store:
     ...     oid = store.commit("me/model", "main", {"a.txt": store.keep(b"text")}, [], None, "Add a", "me")
     ...     store.path(store.snapshot("me/model", "main")[1].files["a.txt"]).read_text()
     'text'
+
+    Args:
+        root: the folder.
+        quota: bytes that each namespace may store, or None for no limit.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, quota: int | None = None) -> None:
         self.root = Path(root).resolve()
         self._claim = take_folder(self.root)
-        repos, self._blobs, self._trash, self.cards = (self.root / name for name in FOLDERS)
-        self._records, self._lock = Records(repos), threading.Lock()
+        repos, self._blobs, trash, self.cards = (self.root / name for name in FOLDERS)
+        self._records, self._lock = Records(repos), threading.RLock()
+        self.trash, self.quota, self.audit = Trash(trash), Quota(quota), AuditLog(self.root / AUDIT)
         self.problems: list[str] = []
         """What could not be read when the store was opened, a line for each file."""
         self._known: dict[str, Repo] = {}
         self._aside: dict[str, str] = {}
+        self._others: dict[str, str] = {}  # names by which a repository is found as well: of old, or in other letters
+        self._fresh: Counter[str] = Counter()  # contents that came with commits which are not made yet
+        self._uploaded: dict[str, dict[str, int]] = {}  # contents beside a commit, for each namespace
+        self._named: dict[str, dict[str, int]] | None = None  # contents that were named while a sweep looks
+        self._renamed = 0
         try:
             self._open()
         except BaseException:
@@ -71,6 +95,7 @@ class Store:
 
     def close(self) -> None:
         """Let another process serve the folder."""
+        self.audit.close()
         self._claim.close()
 
     # Reading
@@ -78,6 +103,10 @@ class Store:
     def repos(self) -> list[str]:
         """Names of all repositories that can be read."""
         return sorted(self._known)
+
+    def find(self, repo_id: str) -> str:
+        """Current name of a repository that is named as it was before it moved, or in other upper and lower case."""
+        return repo_id if repo_id in self._known else self._others.get(folded(repo_id), repo_id)
 
     def repo(self, repo_id: str) -> Repo:
         """State of a repository."""
@@ -90,7 +119,9 @@ class Store:
     def snapshot(self, repo_id: str, revision: str) -> tuple[Repo, Commit]:
         """State of a repository and the commit that a branch, a tag or (the first 7 digits of) its name stands for."""
         repo = self.repo(repo_id)
-        oid = repo.branches.get(revision) or repo.tags.get(revision) or revision
+        kind, _, name = revision.removeprefix("refs/").partition("/") if revision.startswith("refs/") else ("", "", "")
+        oid = {"heads": repo.branches, "tags": repo.tags}.get(kind, {}).get(name)
+        oid = oid or repo.branches.get(revision) or repo.tags.get(revision) or revision
         if re.fullmatch(r"[0-9a-f]{7,39}", oid):
             named = [name for name in self._records.commits(repo_id) if name.startswith(oid)]
             oid = named[0] if len(named) == 1 else oid
@@ -122,7 +153,11 @@ class Store:
         if not path.is_file() or path.stat().st_size != size:
             return False
         with path.open("rb") as file:
-            return digest(file, hashlib.sha256()) == sha256
+            whole = digest(file, hashlib.sha256()) == sha256
+        with suppress(FileNotFoundError), self._lock:
+            self._fresh.pop(sha256, None)
+            os.utime(path)  # who is told that it is here need not send it, and has a day for the commit
+        return whole
 
     # Writing
 
@@ -143,39 +178,102 @@ class Store:
             raise ValueError(f"The content {sha256[:100]} was never received. Upload it first.")
         return {"size": path.stat().st_size, "sha256": sha256, "sha1": None, "text": False}
 
-    def create(self, repo_id: str, private: bool, author: str) -> Repo:
-        """An empty repository."""
-        folder = self._records.folder(check_repo_id(repo_id))
+    def discard(self, contents: Iterable[str]) -> None:
+        """Delete contents that came with a commit which was not made, unless another one names or brings them."""
         with self._lock:
-            if repo_id in {*self._known, *self._aside} or (folder / "repo.json").exists():
-                raise Taken(f"Repository {repo_id} exists already.")
+            for sha256 in contents:
+                self._fresh[sha256] -= 1
+                if self._fresh[sha256] == 0 and not self.quota.counts(sha256):
+                    self._blob(sha256).unlink(missing_ok=True)
+                if self._fresh[sha256] <= 0:
+                    del self._fresh[sha256]
+
+    def came(self, sha256: str, created: bool) -> bool:
+        """Note content that came with a commit which is not made yet; False if it has been here for longer."""
+        with self._lock:
+            if created or sha256 in self._fresh:
+                self._fresh[sha256] += 1
+                return True
+        return False
+
+    def uploaded(self, namespace: str, sha256: str, size: int) -> None:
+        """Count content that was sent beside a commit."""
+        with self._lock:
+            self._fresh.pop(sha256, None)
+            self._uploaded.setdefault(namespace, {})[sha256] = size
+            self.quota.count(namespace, {sha256: size})
+
+    def create(self, repo_id: str, private: bool, author: str) -> Repo:
+        """Make an empty repository."""
+        with self._lock:
+            self._check_free(repo_id)
             first = self._records.write_commit(repo_id, None, "Create the repository", author, {})
             repo = Repo(repo_id, private, first.date, {"main": first.id}, {})
             self._write_repo(repo)
+            self.audit.write(author, "create", repo_id, private=private)
         return repo
 
-    def delete(self, repo_id: str) -> None:
-        """Remove a repository at once; its contents go when the server starts anew."""
+    def _check_free(self, repo_id: str, moved: str | None = None) -> None:
+        """Refuse a name for a new repository, or for one that moves, if others have it or the disk cannot."""
+        names = [name for name in (*self._known, *self._aside) if name != moved]
+        check_new_repo(repo_id, names)
+        same = next((name for name in names if name.casefold() == repo_id.casefold()), None)
+        if same or (self._records.folder(repo_id) / "repo.json").exists():
+            raise Taken(f"Repository {same or repo_id} exists already.")
+
+    def delete(self, repo_id: str, user: str) -> None:
+        """Put a repository in the trash, where it stays for some days."""
         with self._lock:
             self.repo(repo_id)
-            grave = self._trash / secrets.token_hex(8)
-            self._records.folder(repo_id).rename(grave)
-            del self._known[repo_id]
-            self._records.forget()
-        shutil.rmtree(grave, ignore_errors=True)
+            self.trash.add(self._records.folder(repo_id), repo_id, user)
+            self._forget(repo_id)
+            self.audit.write(user, "delete", repo_id)
 
-    def move(self, repo_id: str, to: str) -> None:
-        """Give a repository another name; its commits keep theirs."""
-        target = self._records.folder(check_repo_id(to))
+    def deleted(self, repo_id: str) -> Deleted:
+        """The last repository of this name that was deleted."""
+        for row in self.trash.rows():
+            if row.id == repo_id:
+                return row
+        raise Missing("RepoNotFound", f"No deleted repository {repo_id[:100]!r} is left to restore.")
+
+    def restore(self, repo_id: str, user: str) -> None:
+        """Put a deleted repository back."""
+        with self._lock:
+            row = self.deleted(repo_id)
+            self._check_free(repo_id)
+            self.trash.restore(row, self._records.folder(repo_id))
+            self._records.forget()
+            self._renamed += 1
+            self._know(self._records.repo(repo_id))
+            self.audit.write(user, "restore", repo_id)
+
+    def move(self, repo_id: str, to: str, user: str) -> None:
+        """Give a repository another name; its commits keep theirs, and the old name leads to it."""
         with self._lock:
             repo = self.repo(repo_id)
-            if to in self._known or target.exists():
-                raise Taken(f"Repository {to} exists already.")
+            self._check_free(to, moved=repo_id)
+            target = self._records.folder(to)
             target.parent.mkdir(exist_ok=True)
-            self._records.folder(repo_id).rename(target)
-            del self._known[repo_id]
-            self._known[to] = replace(repo, id=to)
-            self._records.forget()
+            moved = replace(repo, id=to, formerly=(*repo.formerly, repo_id))
+            self._records.write_repo(moved, repo_id)
+            move(self._records.folder(repo_id), target)
+            self._forget(repo_id)
+            self._know(moved)
+            for oid in self._records.commits(to):
+                with suppress(Damaged, FileNotFoundError):
+                    self.quota.count(to.partition("/")[0], sizes_of(self._records.commit(to, oid).files.values()))
+            self.audit.write(user, "move", repo_id, to=to)
+
+    def _forget(self, repo_id: str) -> None:
+        del self._known[repo_id]
+        self._others = {name: now for name, now in self._others.items() if now != repo_id}
+        self._records.forget()
+        self._renamed += 1
+
+    def _know(self, repo: Repo) -> None:
+        self._known[repo.id] = repo
+        for name in (*repo.formerly, repo.id):
+            self._others[folded(name)] = repo.id
 
     def commit(
         self,
@@ -186,6 +284,7 @@ class Store:
         parent: str | None,
         summary: str,
         author: str,
+        description: str = "",
     ) -> str:
         """Put files on top of a branch and give the commit's name; without a change that is the name of the last one.
 
@@ -197,12 +296,15 @@ class Store:
             parent: where the writer believes the branch to be, in full or its first seven or more digits.
             summary: what was done.
             author: by whom.
+            description: what else there is to say.
         """
         with self._lock:
             repo = self.repo(repo_id)
             if branch not in repo.branches:
                 raise Missing("RevisionNotFound", f"{repo_id} has no branch {branch[:100]!r}.")
             head = repo.branches[branch]
+            if parent is not None and not re.fullmatch(r"[0-9a-f]{7,40}", parent):
+                raise ValueError(f"The parent of a commit is 7 or more digits of its name, got {parent[:50]!r}.")
             if parent is not None and not head.startswith(parent):
                 raise Stale(f"{branch} of {repo_id} is at {head}, no longer at {parent}.")
             before = self.snapshot(repo_id, head)[1].files
@@ -214,34 +316,77 @@ class Store:
             after |= {path: _same(before.get(path), file) for path, file in added.items()}
             if len(after) > MAX_FILES:
                 raise ValueError(f"{repo_id} would hold {len(after)} files; at most {MAX_FILES} are allowed.")
+            namespace, sizes = repo_id.partition("/")[0], sizes_of(added.values())
             if after == before:
+                for sha256 in sizes:
+                    self._fresh.pop(sha256, None)
                 return head
-            new = self._records.write_commit(repo_id, head, summary, author, after)
-            self._write_repo(Repo(repo_id, repo.private, repo.created, {**repo.branches, branch: new.id}, repo.tags))
+            if added.keys() - before.keys():
+                check_together(after, added)
+            for sha256 in sizes:
+                if not self._blob(sha256).is_file():
+                    raise ValueError(f"The content {sha256} is not here any more. Upload it again.")
+            self.quota.check(namespace, sizes)
+            new = self._records.write_commit(repo_id, head, summary, author, after, description)
+            self._write_repo(replace(repo, branches={**repo.branches, branch: new.id}))
+            self.quota.count(namespace, sizes)
+            for sha256 in sizes:
+                self._fresh.pop(sha256, None)
+            if self._named is not None:
+                self._named.setdefault(namespace, {}).update(sizes)
+            self.audit.write(author, "commit", repo_id, branch=branch, commit=new.id)
         return new.id
 
-    def point(self, repo_id: str, kind: str, name: str, revision: str | None) -> None:
+    def squash(self, repo_id: str, branch: str, summary: str, author: str) -> None:
+        """Replace the history of a branch by one commit; contents that only older ones name are deleted later."""
+        with self._lock:
+            repo = self.repo(repo_id)
+            if branch not in repo.branches:
+                raise Missing("RevisionNotFound", f"{repo_id} has no branch {branch[:100]!r}.")
+            files = self.snapshot(repo_id, repo.branches[branch])[1].files
+            new = self._records.write_commit(repo_id, None, summary, author, files)
+            repo = replace(repo, branches={**repo.branches, branch: new.id})
+            kept: set[str | None] = set()
+            for head in repo.heads:
+                oid: str | None = head
+                while oid is not None and oid not in kept:
+                    kept.add(oid)
+                    try:
+                        oid = self._records.commit(repo_id, oid).parent
+                    except FileNotFoundError:  # nothing was deleted yet
+                        raise Damaged(f"{repo_id}: commits/{oid}.json is missing.") from None
+            self._write_repo(repo)
+            self._records.remove_commits(repo_id, set(self._records.commits(repo_id)) - kept)
+            self.audit.write(author, "squash", repo_id, branch=branch, commit=new.id)
+
+    def point(self, repo_id: str, kind: str, name: str, revision: str | None, user: str) -> None:
         """Set a branch or a tag (``kind``) to a revision, or remove it (None)."""
         check_file_name(name)
-        if "/" in name or COMMIT.fullmatch(name):
-            raise ValueError(f"{name[:100]!r} cannot name a branch or a tag here: no '/', and not like a commit.")
+        if name[0] in ".-" or name.startswith("refs/") or ".." in name or COMMIT.fullmatch(name):
+            raise ValueError(
+                f"{name[:100]!r} cannot name a branch or a tag. Use letters, digits, '-', '_', '.' and '/'."
+            )
         with self._lock:
             repo = self.repo(repo_id)
             kinds = {"branch": dict(repo.branches), "tag": dict(repo.tags)}
             if revision is None:
-                if kinds[kind].pop(name, None) is None or name == "main":
+                if name not in kinds[kind]:
                     raise Missing("RevisionNotFound", f"{repo_id} has no {kind} {name!r} to remove.")
-            elif name in repo.branches or name in repo.tags:
-                raise Taken(f"{repo_id} has a branch or tag {name!r} already.")
+                if (kind, name) == ("branch", "main"):
+                    raise Protected("main is the branch that everybody loads; it cannot be removed.")
+                del kinds[kind][name]
+            elif name in kinds[kind]:
+                raise Taken(f"{repo_id} has a {kind} {name!r} already.")
             else:
                 kinds[kind][name] = self.snapshot(repo_id, revision)[1].id
-            self._write_repo(Repo(repo_id, repo.private, repo.created, kinds["branch"], kinds["tag"]))
+            self._write_repo(replace(repo, branches=kinds["branch"], tags=kinds["tag"]))
+            self.audit.write(user, f"remove {kind}" if revision is None else kind, repo_id, name=name)
 
-    def set_private(self, repo_id: str, private: bool) -> None:
+    def set_private(self, repo_id: str, private: bool, user: str) -> None:
         """Hide a repository, or show it."""
         with self._lock:
-            repo = self.repo(repo_id)
-            self._write_repo(Repo(repo_id, private, repo.created, repo.branches, repo.tags))
+            self._write_repo(replace(self.repo(repo_id), private=private))
+            self.audit.write(user, "settings", repo_id, private=private)
 
     # The disk
 
@@ -252,21 +397,33 @@ class Store:
 
     def _write_repo(self, repo: Repo) -> None:
         self._records.write_repo(repo)
-        self._known[repo.id] = repo
+        self._know(repo)
 
     def _open(self) -> None:
         """Read the state of every repository, and sweep what interrupted writers and deleted ones left behind."""
-        used: set[str] = set()
+        contents: dict[str, dict[str, int]] = {}
         for repo_id in self._records.names():
             try:
-                self._open_repo(repo_id, used)
+                self._open_repo(repo_id, contents.setdefault(repo_id.partition("/")[0], {}))
             except (Damaged, ValueError) as error:
                 self._aside[repo_id] = str(error)
                 self.problems.append(str(error))
-        self._sweep(used)
+        for repo in self._known.values():  # a new repository may have taken the name that another left
+            self._others[folded(repo.id)] = repo.id
+        self.trash.purge()
+        for path in [*self._records.root.rglob(".*.part"), *self._blobs.rglob(".*.part"), *self.root.glob(".*.part")]:
+            if is_part(path):
+                path.unlink()
+        try:
+            self._add_deleted(contents)
+        except Damaged as error:
+            self.problems.append(f"trash: {error}")
+        self.quota.reset(contents)
+        if not self.problems:  # what cannot be read may name any of them
+            self._remove(self._unnamed(contents, time.time()), time.time())
 
-    def _open_repo(self, repo_id: str, used: set[str]) -> None:
-        """Read one repository, and note which contents it uses and which of its commits are unreadable or lost."""
+    def _open_repo(self, repo_id: str, contents: dict[str, int]) -> None:
+        """Read one repository, and note which contents it names and which of its commits are unreadable or lost."""
         folder, begun = self._records.folder(repo_id), False
         there, named = set(self._records.commits(repo_id)), set[str]()
         for oid in sorted(there):
@@ -276,26 +433,81 @@ class Store:
                 self.problems.append(str(error))
                 begun = True
                 continue
-            used.update(file["sha256"] for file in commit.files.values())
+            contents |= sizes_of(commit.files.values())
             named |= {commit.parent} if commit.parent else set()
             begun = begun or bool(commit.files)
         if (folder / "repo.json").exists() or begun:  # else its creation was interrupted
-            repo = self._known[repo_id] = self._records.repo(repo_id)
+            repo = self._records.repo(repo_id)
+            self._know(repo)
             lost = (repo.heads | named) - there
             self.problems += [f"{repo_id}: commits/{oid}.json is missing." for oid in sorted(lost)]
 
-    def _sweep(self, used: set[str]) -> None:
-        for grave in self._trash.iterdir():
-            if re.fullmatch(r"[0-9a-f]{16}", grave.name):
-                shutil.rmtree(grave, ignore_errors=True)
-        for path in [*self._records.root.rglob(".*.part"), *self._blobs.rglob(".*.part"), *self.root.glob(".*.part")]:
-            if is_part(path):
-                path.unlink()
-        if self.problems:  # what cannot be read may name any of them
-            return
-        for path in [*self._blobs.glob("*/*"), *self.cards.glob("*/*")]:
-            if HASH.fullmatch(path.name) and path.name not in used:
-                path.unlink()
+    def _add_deleted(self, contents: dict[str, dict[str, int]]) -> None:
+        """Add what deleted repositories name, as they may be restored."""
+        for row in self.trash.rows():
+            for commit in self._records.commits_in(row.folder, row.id):
+                contents.setdefault(row.id.partition("/")[0], {}).update(sizes_of(commit.files.values()))
+
+    def sweep(self, age: float = UNNAMED) -> int:
+        """Delete contents that no commit names, and repositories that were deleted long ago; give the freed bytes.
+
+        Nothing is deleted while a commit cannot be read, nor if a repository was moved while this looked.
+
+        Args:
+            age: seconds since the content was sent, or somebody was told that it is here.
+        """
+        if self.problems:
+            return 0
+        with self._lock:
+            self._named, renamed, before = {}, self._renamed, time.time() - age
+            self.trash.purge()
+        contents: dict[str, dict[str, int]] = {}
+        try:
+            for repo_id in self._records.names():
+                for commit in self._records.commits_in(self._records.folder(repo_id), repo_id):
+                    contents.setdefault(repo_id.partition("/")[0], {}).update(sizes_of(commit.files.values()))
+            self._add_deleted(contents)
+            unnamed = self._unnamed(contents, before)
+            with self._lock:
+                if renamed != self._renamed:
+                    return 0
+                named = set[str]().union(*self._named.values())
+                freed = self._remove([path for path in unnamed if path.name not in named], before)
+                self._uploaded = {
+                    namespace: {name: size for name, size in sizes.items() if self._blob(name).is_file()}
+                    for namespace, sizes in self._uploaded.items()
+                }
+                for more in (self._uploaded, self._named):
+                    for namespace, sizes in more.items():
+                        contents.setdefault(namespace, {}).update(sizes)
+                self.quota.reset(contents)
+            return freed
+        except (Damaged, FileNotFoundError) as error:
+            if isinstance(error, Damaged):
+                self.problems.append(str(error))
+            return 0
+        finally:
+            self._named = None
+
+    def _unnamed(self, contents: Mapping[str, Mapping[str, int]], before: float) -> list[Path]:
+        """Files of contents that no commit names and nobody has touched since a time."""
+        named: set[str] = set().union(*contents.values())
+        paths = [*self._blobs.glob("*/*"), *self.cards.glob("*/*")]
+        return [
+            path
+            for path in paths
+            if HASH.fullmatch(path.name) and path.name not in named and path.stat().st_mtime <= before
+        ]
+
+    def _remove(self, paths: Iterable[Path], before: float) -> int:
+        freed = 0
+        for path in paths:
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if status.st_mtime <= before:
+                    path.unlink()
+                    freed += status.st_size
+        return freed
 
 
 def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,15 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from unknot.hub.cards import read_card
-from unknot.hub.naming import HASH, check_file_name
+from unknot.hub.naming import HASH
 from unknot.hub.server.access import Access
 from unknot.hub.server.commit_body import CommitReader
-from unknot.hub.server.downloads import MODEL
+from unknot.hub.server.downloads import MODEL, REVISION
+from unknot.hub.server.file_names import check_file_name
 from unknot.hub.server.incoming import git_hash
+from unknot.hub.server.quota import OverQuota
 from unknot.hub.server.storage import Missing, Store
 from unknot.hub.web.serving import Answer, body_json, chunks, drain, field
 
 INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
+CARD = 1 << 16  # bytes of a card that anybody can have checked
 PIECE = 1 << 20  # bytes of an upload that are handed to a thread at a time; larger ones leave the cache
 
 
@@ -35,25 +39,29 @@ class Uploads:
 
     def __init__(self, store: Store, access: Access, max_file: int) -> None:
         self.store, self.access, self.max_file = store, access, max_file
+        self._checking = anyio.Lock()
         self._secret = secrets.token_bytes(32)  # signs the addresses of uploads, which carry no token
 
     async def validate(self, request: Request) -> Response:
-        """``POST /api/validate-yaml``."""
+        """``POST /api/validate-yaml``: one at a time, as a card can cost seconds, and clients send no token."""
         text = str((await body_json(request)).get("content", ""))
-        card = await run_in_threadpool(read_card, text)
+        if self.access.user(request) is None and len(text) > CARD:
+            raise HTTPException(413, f"A card of more than {CARD >> 10} kB is checked for users of this hub only.")
+        async with self._checking:
+            card = await run_in_threadpool(read_card, text)
         errors = [{"message": f"README.md: {card.problem}"}] if card.problem else []
         return Answer({"errors": errors, "warnings": []}, status_code=400 if errors else 200)
 
     async def preupload(self, request: Request) -> Response:
         """``POST /api/models/{id}/preupload/{rev}``: how each file is to be sent, and what is here already."""
-        self.access.writer(request)
-        repo_id = self.access.readable(request)
+        _, repo_id = self.access.writable(request)
         wanted = await body_json(request)
         return Answer({"files": await run_in_threadpool(self._modes, repo_id, request.path_params["revision"], wanted)})
 
     def _modes(self, repo_id: str, revision: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
         _, commit = self.store.snapshot(repo_id, revision)
         answers = []
+        sizes: dict[str, int] = {}
         for file in field(wanted, "files", list):
             path, size = check_file_name(field(file, "path", str)), field(file, "size", int)
             self._check_size(path, size)
@@ -61,9 +69,11 @@ class Uploads:
             # A client leaves out what is here; what the disk has spoilt is not, so that an upload mends it.
             here = known.get("size") == size and self.store.holds(known["sha256"], size)
             oid = known["sha256"] if here else None
+            sizes |= {} if here else {path: size}
             if here and mode == "regular":
                 oid = known["sha1"] or git_hash(self.store.path(known), size)
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        self.store.quota.check(namespace_of(repo_id), sizes)  # before anything is sent
         return answers
 
     def _check_size(self, path: str, size: int) -> None:
@@ -72,8 +82,7 @@ class Uploads:
 
     async def batch(self, request: Request) -> Response:
         """``POST /{id}.git/info/lfs/objects/batch``: where large files go."""
-        self.access.writer(request)
-        self.access.readable(request)
+        namespace = namespace_of(self.access.writable(request)[1])
         wanted = await body_json(request)
         if wanted.get("operation") != "upload":
             raise HTTPException(400, "Only uploads are negotiated here; download by /resolve/.")
@@ -83,36 +92,39 @@ class Uploads:
             self._check_size("The file", size)
             answers.append({"oid": oid, "size": size})
             if not await run_in_threadpool(self.store.holds, oid, size):
-                url = f"{request.base_url}lfs/{oid}/{size}/{self._sign(oid, size)}"
+                url = f"{request.base_url}lfs/{namespace}/{oid}/{size}/{self._sign(namespace, oid, size)}"
                 answers[-1]["actions"] = {"upload": {"href": url}}
+        missing = {answer["oid"]: answer["size"] for answer in answers if "actions" in answer}
+        self.store.quota.check(namespace, missing)
         return Answer({"transfer": "basic", "objects": answers})
 
-    def _sign(self, oid: str, size: int) -> str:
-        return hmac.new(self._secret, f"{oid} {size}".encode(), "sha256").hexdigest()
+    def _sign(self, namespace: str, oid: str, size: int) -> str:
+        return hmac.new(self._secret, f"{namespace} {oid} {size}".encode(), "sha256").hexdigest()
 
     async def put(self, request: Request) -> Response:
         """``PUT /lfs/...``: one large file, on an address that we gave out."""
-        oid, size = request.path_params["oid"], request.path_params["size"]
-        if not HASH.fullmatch(oid) or not hmac.compare_digest(self._sign(oid, size), request.path_params["signature"]):
+        namespace, oid, size, given = (request.path_params[name] for name in ("namespace", "oid", "size", "signature"))
+        if not HASH.fullmatch(oid) or not hmac.compare_digest(self._sign(namespace, oid, size), given):
             await drain(chunks(request))
             raise HTTPException(403, "This address for an upload is not, or no longer, valid.")
+        self.store.quota.check(namespace, {oid: size})
         with self.store.incoming() as incoming:
             await self._take(request, incoming.write, size)
             await run_in_threadpool(incoming.keep, oid, size)
+        self.store.uploaded(namespace, oid, size)
         return Answer({})
 
     async def commit(self, request: Request) -> Response:
         """``POST /api/models/{id}/commit/{rev}``."""
         try:
-            user = self.access.writer(request)
-            repo_id = self.access.readable(request)
+            user, repo_id = self.access.writable(request)
         except (HTTPException, Missing):
             await drain(chunks(request))
             raise
         if request.query_params.get("create_pr") in ("1", "true"):
             await drain(chunks(request))
             raise HTTPException(400, "This hub has no pull requests; commit to a branch.")
-        with CommitReader(self.store, self.max_file) as reader:
+        with CommitReader(self.store, self.max_file, namespace_of(repo_id)) as reader:
             await self._take(request, reader.feed, self.max_file * 4 // 3 + (512 << 20))
             oid = await run_in_threadpool(reader.finish, repo_id, request.path_params["revision"], user)
         url = f"{request.base_url}{repo_id}/commit/{oid}"
@@ -131,7 +143,7 @@ class Uploads:
                     await run_in_threadpool(use, bytes(pending))
                     pending.clear()
             await run_in_threadpool(use, bytes(pending))
-        except (HTTPException, ValueError, OSError):
+        except (HTTPException, ValueError, OSError, OverQuota):
             await drain(parts)
             raise
 
@@ -144,8 +156,13 @@ class Uploads:
     def routes(self) -> Iterator[Route]:
         """Paths of the Hub."""
         yield Route("/api/validate-yaml", self.validate, methods=["POST"])
-        yield Route(f"{MODEL}/preupload/{{revision:path}}", self.preupload, methods=["POST"])
-        yield Route(f"{MODEL}/commit/{{revision:path}}", self.commit, methods=["POST"])
-        yield Route(f"{MODEL}/xet-{{kind}}-token/{{revision:path}}", self.no_xet)
+        yield Route(f"{MODEL}/preupload/{REVISION}", self.preupload, methods=["POST"])
+        yield Route(f"{MODEL}/commit/{REVISION}", self.commit, methods=["POST"])
+        yield Route(f"{MODEL}/xet-{{kind}}-token/{REVISION}", self.no_xet)
         yield Route("/{namespace}/{name}.git/info/lfs/objects/batch", self.batch, methods=["POST"])
-        yield Route("/lfs/{oid}/{size:int}/{signature}", self.put, methods=["PUT"])
+        yield Route("/lfs/{namespace}/{oid}/{size:int}/{signature}", self.put, methods=["PUT"])
+
+
+def namespace_of(repo_id: str) -> str:
+    """Whose repository this is."""
+    return repo_id.partition("/")[0]

@@ -69,6 +69,7 @@ def make_server(app: ASGIApp, log_level: str = "warning") -> uvicorn.Server:
         uvicorn.Config(
             app,
             http=_Protocol,
+            ws="none",
             log_level=log_level,
             access_log=False,
             lifespan="off",
@@ -193,7 +194,7 @@ class Answer(JSONResponse):
 class Content(FileResponse):
     """A file in large pieces: each one is a journey to a thread and back."""
 
-    chunk_size = 1 << 19  # larger ones are not faster, and each slow reader holds one or two
+    chunk_size = 1 << 18  # larger ones are hardly faster, and each slow reader holds one or two
 
 
 def refusal(status: int, message: str, headers: dict[str, str], code: str | None = None, **more: str) -> Response:

@@ -1,6 +1,7 @@
 """The hub's storage: commits that are there or not, whatever happens, and many hands at once."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import random
@@ -21,7 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unknot.hub import client
-from unknot.hub.naming import check_file_name, check_repo_id
+from unknot.hub.naming import check_repo_id
+from unknot.hub.server import trash
+from unknot.hub.server.commit_body import CommitReader
+from unknot.hub.server.file_names import check_file_name
+from unknot.hub.server.quota import OverQuota
 from unknot.hub.server.storage import Missing, Stale, Store, Taken
 
 
@@ -73,6 +78,8 @@ def test_stale_parents_and_unknown_names_are_refused(store):
     store.create("me/x", False, "me")
     first = put(store, {"a": b"1"})
     put(store, {"a": b"2"}, first[:7])
+    with pytest.raises(ValueError, match="7 or more digits"):
+        put(store, {"a": b"3"}, "")
     with pytest.raises(Stale, match=f"no longer at {first}"):
         put(store, {"a": b"3"}, first)
     with pytest.raises(Taken):
@@ -90,18 +97,148 @@ def test_two_servers_cannot_share_a_folder(store):
         Store(store.root)
 
 
-def test_deleted_contents_go_at_the_next_start(store):
+def blobs_of(store):
+    return {path.name for path in (store.root / "blobs").glob("*/*")}
+
+
+def test_a_deleted_repository_can_be_restored_for_some_days(store, monkeypatch):
     store.create("me/x", False, "me")
     put(store, {"a": b"1"})
-    store.create("me/y", False, "me")
-    put(store, {"a": b"2"}, repo="me/y")
-    store.delete("me/x")
-    assert store.repos() == ["me/y"]
+    store.delete("me/x", "ann")
+    assert store.repos() == []
     store.close()
     again = Store(store.root)
-    assert contents(again, repo="me/y") == {"a": b"2"}
-    assert len(list((store.root / "blobs").glob("*/*"))) == 1
+    assert again.sweep(age=0) == 0  # its contents stay with it
+    assert [(row.id, row.user) for row in again.trash.rows()] == [("me/x", "ann")]
+    again.create("me/x", True, "me")
+    with pytest.raises(Taken):
+        again.restore("me/x", "me")
+    again.delete("me/x", "me")
+    first = min(again.trash.rows(), key=lambda row: row.date)
+    monkeypatch.setattr(again, "deleted", lambda repo_id: first)
+    again.restore("me/x", "me")
+    assert contents(again) == {"a": b"1"}
+    again.delete("me/x", "me")
+    monkeypatch.setattr(trash, "KEPT", -1.0)
+    assert again.sweep(age=0) == 1
+    assert (again.trash.rows(), blobs_of(again)) == ([], set())
     again.close()
+    rows = [json.loads(line) for line in (store.root / "audit.jsonl").read_text().splitlines()]
+    assert [(row["user"], row["action"]) for row in rows] == [
+        *[("me", "create"), ("me", "commit"), ("ann", "delete"), ("me", "create"), ("me", "delete")],
+        *[("me", "restore"), ("me", "delete")],
+    ]
+
+
+def test_contents_that_no_commit_names_are_swept(store):
+    store.create("me/x", False, "me")
+    head = put(store, {"a": b"1"})
+    uploaded = store.keep(b"22")
+    assert store.sweep() == 0  # a day for the commit that names it
+    assert store.sweep(age=0) == 2
+    with pytest.raises(ValueError, match="is not here any more"):
+        store.commit("me/x", "main", {"b": uploaded}, [], None, "s", "me")
+    line = json.dumps({"key": "file", "value": {"path": "b", "content": "MzMz"}}).encode()
+    for stale in (True, False):  # contents of a refused commit go at once
+        with contextlib.ExitStack() as stack:
+            if stale:
+                stack.enter_context(pytest.raises(Stale))
+            reader = stack.enter_context(CommitReader(store, 100))
+            reader.feed(json.dumps({"key": "header", "value": {"parentCommit": "0" * 40} if stale else {}}).encode())
+            reader.feed(b"\n" + line)
+            reader.finish("me/x", "main", "me")
+        assert len(blobs_of(store)) == (1 if stale else 2)
+    put(store, {"a": b"another"})
+    store.squash("me/x", "main", "s", "me")
+    assert [commit.summary for commit in store.history("me/x", "main")] == ["s"]
+    assert store.sweep(age=0) == 1
+    assert contents(store) == {"a": b"another", "b": b"333"}
+    with pytest.raises(Missing):
+        store.snapshot("me/x", head)
+    (store.root / "repos/me/x/commits" / f"{store.repo('me/x').branches['main']}.json").write_text("{")
+    store.keep(b"4444")
+    assert store.sweep(age=0) == 0  # nothing is swept while something is unreadable
+    assert len(store.problems) == 1
+
+
+def test_a_sweep_beside_writers_loses_nothing(store):
+    """Commits, deletions and moves while contents are swept; every content of what is left is whole."""
+    for number in range(4):
+        store.create(f"me/x{number}", False, "me")
+    stop = threading.Event()
+
+    def sweep():
+        while not stop.wait(0.005):
+            store.sweep(age=0)
+
+    sweeper = threading.Thread(target=sweep, daemon=True)
+    sweeper.start()
+    made = 0
+    for turn in range(40):
+        repo = f"me/x{turn % 4}"
+        with contextlib.suppress(ValueError):  # swept before its commit, which was refused
+            put(store, {"a": b"%d" % turn, "b": b"same"}, repo=repo)
+            made += 1
+        if turn % 7 == 0:
+            store.delete(repo, "me")
+            store.restore(repo, "me")
+    stop.set()
+    sweeper.join()
+    assert made > 0
+    for number in range(4):
+        for commit in store.history(f"me/x{number}", "main"):
+            for file in commit.files.values():
+                assert hashlib.sha256(store.path(file).read_bytes()).hexdigest() == file["sha256"]
+
+
+def test_a_quota_counts_each_content_once(tmp_path):
+    store = Store(tmp_path / "store", quota=10)
+    store.create("me/x", False, "me")
+    put(store, {"a": b"12345678", "b": b"12345678"})
+    for _ in range(2):
+        with pytest.raises(OverQuota, match="me/ would store 11 bytes, more than its quota of 10 bytes"):
+            put(store, {"c": b"123"})
+        store.sweep(age=0)
+    put(store, {"a": b"12"})
+    store.commit("me/x", "main", {}, ["b"], None, "s", "me")
+    store.squash("me/x", "main", "s", "me")
+    assert store.sweep(age=0) == 8
+    put(store, {"c": b"3456789"})
+    store.uploaded("me", "0" * 64, 1)
+    with pytest.raises(OverQuota):
+        put(store, {"c": b"x"})
+    store.create("you/x", False, "you")
+    put(store, {"c": b"0123456789"}, repo="you/x")  # another namespace has its own
+    store.move("me/x", "you/y", "me")
+    with pytest.raises(OverQuota):
+        put(store, {"c": b"z"}, repo="you/x")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["con", "nul.txt", "aux/x", "COM1", "a.", "a ", "a\u202eb", "a\u200bb", ".git/config", "a/../b", "x\ty", "é" * 200],
+)
+def test_names_that_no_disk_holds_are_refused(path):
+    with pytest.raises(ValueError, match="is not a name for a file"):
+        check_file_name(path)
+
+
+def test_names_that_collide_are_refused(store):
+    store.create("me/x", False, "me")
+    put(store, {"d/e": b"1", "A.txt": b"1", ".env": b"1", ".github/w.yml": b"1", "e\u0301": b"1"})
+    for path in ("d", "d/e/f", "a.TXT", "D/f", "\u00e9"):
+        with pytest.raises(ValueError, match="cannot lie beside"):
+            put(store, {path: b"2"})
+    kept = store.keep(b"2")
+    store.commit("me/x", "main", {"a.TXT": kept}, ["A.txt"], None, "s", "me")  # a file may change its name
+    for repo in ("CON/x", "api/x", "me/aux", "ME/y"):
+        with pytest.raises(ValueError, match=r"is not a repository's name|differ only in"):
+            store.create(repo, False, "me")
+    with pytest.raises(Taken):
+        store.create("me/X", False, "me")
+    store.move("me/x", "me/X", "me")
+    assert (store.repos(), store.find("me/x")) == (["me/X"], "me/X")
 
 
 @given(st.text(max_size=30))

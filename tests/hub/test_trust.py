@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi
@@ -20,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session
 
 from unknot.hub.server import catalogue
+from unknot.hub.server.access import Users
 from unknot.hub.server.app import hub_app
 from unknot.hub.server.commit_body import CommitReader
 from unknot.hub.server.commit_log import Damaged
@@ -54,7 +56,7 @@ def inside(tmp_path):
     """A hub in this process, whose limits a test can change."""
     store = Store(tmp_path / "inside")
     listening = serving.listen("127.0.0.1", 0)
-    server = serving.make_server(hub_app(store, {"token-of-me": "me"}), log_level="critical")
+    server = serving.make_server(hub_app(store, Users({"token-of-me": "me"})), log_level="critical")
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     yield store, listening.getsockname()
@@ -138,8 +140,13 @@ def test_a_repository_moves_with_its_history(here, name):
     here.upload(name, {"a.txt": b"1"})
     here.api.move_repo(name, f"{name}-b")
     assert here.api.list_repo_files(f"{name}-b") == ["a.txt"]
-    assert not here.api.repo_exists(name)
+    assert here.api.model_info(name).id == f"{name}-b"  # the old name leads there
+    assert Path(here.api.hf_hub_download(name, "a.txt")).read_bytes() == b"1"
+    here.api.upload_file(repo_id=name, path_or_fileobj=b"2", path_in_repo="b.txt")
+    assert here.api.list_repo_files(f"{name}-b") == ["a.txt", "b.txt"]
+    here.api.create_repo(name)  # until somebody else takes it
     here.upload(name, {"a.txt": b"2"})
+    assert here.api.list_repo_files(name) == ["a.txt"]
     with pytest.raises(HfHubHTTPError, match="exists already"):
         here.api.move_repo(name, f"{name}-b")
 
@@ -236,7 +243,7 @@ def test_what_is_damaged_while_it_is_served_hides_no_other(inside):
     assert b"me/bad" in ask(address, full)
     head = store.repo("me/bad").branches["main"]
     (store.root / "repos/me/bad/commits" / f"{head}.json").unlink()
-    store.move("me/moved", "me/elsewhere")  # what is in memory is forgotten
+    store.move("me/moved", "me/elsewhere", "me")  # what is in memory is forgotten
     answer = ask(address, full)
     assert answer.startswith(b"HTTP/1.1 200")
     assert (b"me/good" in answer, b"me/bad" in answer) == (True, False)
@@ -295,7 +302,7 @@ def test_cards_are_read_once(store, monkeypatch):
         assert [row.tags for row in listed.rows()] == [(f"t{number}",) for number in range(5)]
     assert len(read) == 5
     put(store, "me/x3", {"README.md": b"---\ntags: [new]\n---\n"})
-    store.delete("me/x4")
+    store.delete("me/x4", "me")
     assert [row.tags for row in listed.rows()][3:] == [("new",)]
     assert len(read) == 6
     again = opened_again(store)

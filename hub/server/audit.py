@@ -1,0 +1,50 @@
+"""An append-only log of who changed what: one line of JSON each, on the disk before the next change."""
+
+import json
+import os
+import sys
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+from unknot.hub.server.incoming import private
+
+
+class AuditLog:
+    """A file that lines are added to, and that nobody else on the machine can read.
+
+    Args:
+        path: made if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "ab", buffering=0, opener=private)  # noqa: SIM115
+        self._lock, self._pending = threading.Lock(), b""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def write(self, user: str, action: str, repo: str, **details: str | bool) -> None:
+        """Add a line. What the disk has no room for is kept and written with the next one.
+
+        Args:
+            user: who did it.
+            action: what was done.
+            repo: to which repository.
+            details: what else tells one change from another.
+        """
+        row = {"date": now(), "user": user, "action": action, "repo": repo, **details}
+        with self._lock:
+            self._pending += json.dumps(row).encode() + b"\n"
+            try:
+                while self._pending:
+                    self._pending = self._pending[self._file.write(self._pending) :]
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                print(f"audit.jsonl: {error.strerror}; the last lines are written later.", file=sys.stderr)
+
+
+def now() -> str:
+    """The time in the words of the Hub."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
