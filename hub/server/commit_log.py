@@ -141,8 +141,9 @@ class Records:
 def _read(path: Path, repo_id: str) -> Commit:
     try:
         content = json.loads(path.read_bytes())
-        values = [content[key] for key in ("parent", "summary", "author", "date", "files")]
-        commit = Commit(path.stem, *values, content.get("description", ""))
+        parent, summary, author = (content[key] for key in ("parent", "summary", "author"))
+        description = content.get("description", "")
+        commit = Commit(path.stem, parent, summary, author, content["date"], content["files"], description)
         _check(commit)
         return commit
     except FileNotFoundError:

@@ -221,7 +221,8 @@ class Repositories:
         formatted = "formatted" in request.query_params.getlist("expand[]")
         for one in islice(self.store.history(repo_id, request.path_params["revision"]), limit):
             author = {"user": one.author, "avatar": ""}
-            told = {"title": one.summary, "message": one.description, "date": one.date, "authors": [author]}
+            told: dict[str, Any] = {"title": one.summary, "message": one.description, "date": one.date}
+            told["authors"] = [author]
             if formatted:
                 told["formatted"] = {"title": escape(one.summary), "message": escape(one.description)}
             rows.append({"id": one.id, **told})
