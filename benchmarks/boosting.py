@@ -24,8 +24,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from unknot.solvers import boost_variational_inference
-from unknot.solvers.families import FAMILIES
-from unknot.solvers.targets import read_target
+from unknot.solvers.boosting import FAMILIES, read_target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))
 from solver_experiments import bimodal

@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from unknot.solvers import atoms, geometry, objectives, schedules, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
-from unknot.solvers.finite_sums import variance_reduced_frank_wolfe
-from unknot.solvers.frank_wolfe import frank_wolfe
+from unknot.solvers.frank_wolfe import frank_wolfe, variance_reduced_frank_wolfe
 from unknot.solvers.homotopy import (
     Homotopy,
     augmented_lagrangian_cgm,
     homotopy_cgm,
+    minimise_over_intersection,
+    s3ccm,
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
-from unknot.solvers.intersection import minimise_over_intersection
 from unknot.solvers.objectives import Differentiable, LeastSquares, Logistic, Objective, Quadratic, SquaredDistance
 from unknot.solvers.pursuit import coordinate_descent, matching_pursuit
 from unknot.solvers.result import Result, State, Status, Trace
 from unknot.solvers.stochastic import Sampled, SampledEntries, StochasticObjective
-from unknot.solvers.three_composite import s3ccm
 
 if TYPE_CHECKING:
     from unknot.solvers.boosting import boost_variational_inference

@@ -1,6 +1,8 @@
-"""NumPy or torch in, the same kind out: the two doors of every solver."""
+"""NumPy or torch in, the same kind out: what every solver reads and returns; and choices by name."""
 
+import difflib
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,3 +98,17 @@ def csr_tensor(matrix: Any) -> Tensor:
             size=matrix.shape,
             check_invariants=False,
         )
+
+
+def choose(name: Any, choices: Sequence[str], what: str) -> str:
+    """A choice by name, whatever its hyphens; a clear error for anything else.
+
+    >>> choose("Away_Steps", ["plain", "away-steps"], "variant")
+    'away-steps'
+    """
+    key = str(name).replace("_", "-").replace(" ", "-").lower()
+    if key in choices:
+        return key
+    close = difflib.get_close_matches(key, choices, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise ValueError(f"{what} {name!r} is unknown: expected one of {', '.join(choices)}{hint}")

@@ -18,9 +18,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor
+from unknot.solvers._arrays import as_tensor, choose
 from unknot.solvers.atoms import PSDTrace
-from unknot.solvers.choices import choose
 from unknot.solvers.homotopy import augmented_lagrangian_cgm, homotopy_cgm, stochastic_homotopy_cgm
 from unknot.solvers.objectives import Differentiable
 from unknot.solvers.result import Result

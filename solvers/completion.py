@@ -17,10 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from unknot.solvers import residuals, schedules
-from unknot.solvers._arrays import is_sparse
+from unknot.solvers._arrays import choose, is_sparse
 from unknot.solvers.atoms import NuclearBall
 from unknot.solvers.atoms.base import positive
-from unknot.solvers.choices import choose
 from unknot.solvers.homotopy import Homotopy
 from unknot.solvers.result import Result, Run
 from unknot.solvers.schedules import Schedule

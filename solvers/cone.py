@@ -8,16 +8,13 @@ import numpy as np
 import torch
 
 from unknot.solvers import factored
-from unknot.solvers._arrays import dot
-from unknot.solvers.active import ActiveSet
-from unknot.solvers.certificates import ConeCertificate
-from unknot.solvers.choices import choose
+from unknot.solvers._arrays import choose, dot
 from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_correction
-from unknot.solvers.lines import Direction, along
+from unknot.solvers.lines import Direction, Step, StepSize, along
 from unknot.solvers.objectives import Objective, SquaredDistance
-from unknot.solvers.problem import Problem, check_gradient, read_problem
+from unknot.solvers.problem import ConeCertificate, Problem, check_gradient, read_problem
 from unknot.solvers.result import Result, Run, State, Status
-from unknot.solvers.steps import Step, StepSize
+from unknot.solvers.structured import ActiveSet
 
 VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
 _ALIASES = {

@@ -14,11 +14,9 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers.active import ActiveSet
-from unknot.solvers.lines import Direction, along, unbounded
+from unknot.solvers.lines import Direction, StepSize, along, unbounded
 from unknot.solvers.objectives import Objective, Point, QuadraticObjective, SquaredDistance
-from unknot.solvers.steps import StepSize
-from unknot.solvers.structured import Atom
+from unknot.solvers.structured import ActiveSet, Atom
 
 HULL, CONE, SPAN = "hull", "cone", "span"
 

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from unknot.solvers._arrays import choose
 from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball
-from unknot.solvers.choices import choose
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.objectives import Logistic

@@ -13,14 +13,13 @@ import scipy.linalg.lapack
 import torch
 
 from unknot.solvers._arrays import norm
-from unknot.solvers.active import ActiveSet
 from unknot.solvers.atoms import Dictionary
 from unknot.solvers.atoms.base import ROUNDING
-from unknot.solvers.certificates import ConeCertificate
 from unknot.solvers.corrections import CONE, quadratic_weights
 from unknot.solvers.objectives import SquaredDistance
-from unknot.solvers.problem import Problem
+from unknot.solvers.problem import ConeCertificate, Problem
 from unknot.solvers.result import Result, Run
+from unknot.solvers.structured import ActiveSet
 
 DEPENDENT = 1e-12
 """Share of an atom's square outside the span of the chosen ones below which it counts as dependent on them."""

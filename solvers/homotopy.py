@@ -9,25 +9,27 @@
 so that one question to the oracle of 𝒜 in each iteration is all that is ever solved.
 """
 
+import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from unknot.solvers import schedules
-from unknot.solvers._arrays import as_tensor, dot, to_user, wants_numpy
-from unknot.solvers.atoms import AtomSet, Inexact, as_atoms
-from unknot.solvers.feasibility import feasible_or_warn
-from unknot.solvers.objectives import as_objective
+from unknot.solvers._arrays import as_tensor, choose, dot, is_finite, to_user, wants_numpy
+from unknot.solvers.atoms import AtomSet, Inexact, Product, as_atoms
+from unknot.solvers.objectives import Differentiable, Objective, as_objective
 from unknot.solvers.problem import check_gradient
 from unknot.solvers.result import Result, Run, State, Status
 from unknot.solvers.schedules import Rule, Schedule
 from unknot.solvers.stochastic import DenseIterate, Exact, Iterate, LowRankIterate, StochasticObjective, as_stochastic
 from unknot.solvers.structured import RankOne
-from unknot.solvers.terms import Term
+from unknot.solvers.terms import Agreement, Term
 
 
 class Limits(TypedDict, total=False):
@@ -488,3 +490,264 @@ def as_terms(constraints: Term | Sequence[Term]) -> list[Term]:
                 f"a constraint is a {type(term).__name__}: expected a term of unknot.solvers.terms, such as Box(0, 1)."
             )
     return terms
+
+
+TREND = -0.05
+"""A distance from the constraints that falls more slowly than k to this power does not fall."""
+
+NEAR = 1e-3
+"""Share of the largest distance of a run below which it is no news that the distance does not fall any further."""
+
+MARGIN = 1e-6
+"""Share of h(θ) by which its lower bound must be above 0, and the relative distance that rounding may hide."""
+
+
+def feasible_or_warn(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], norms: list[float]) -> Status:
+    """Warn if feasibility does not improve; "infeasible" if no point of the hull meets the constraints for certain.
+
+    The certificate is that of Frank-Wolfe on h(θ) = Σ ‖A_i‖⁻² dist²(A_i θ, 𝒦_i) / 2, from where the run ended:
+    h(θ) - ⟨∇h(θ), θ⟩ + min_z ⟨∇h(θ), z⟩ ≤ min h, so if it is positive, no point has h = 0.
+    """
+    distances = np.array(run.feasibilities)
+    k = np.arange(1, len(distances) + 1)
+    known = np.isfinite(distances) & (k >= len(k) / 4)
+    if len(distances) < 100 or known.sum() < 10 or not distances[known].min() > 1e-6 * max(1.0, np.nanmax(distances)):
+        return run.status
+    trend = float(np.polyfit(np.log(k[known]), np.log(distances[known]), 1)[0])
+    if trend < TREND:
+        return run.status
+    said = (
+        f"the distance from the constraints is {distances[-1]:.4g} after {len(distances) - 1} iterations and does not "
+        f"fall (like k^{trend:.2f}; expected k^-0.4 or faster)"
+    )
+    if certainly_infeasible(run, atom_set, x, terms, norms):
+        warnings.warn(
+            f"{said}: the constraints are infeasible, no point of {atom_set} meets {', '.join(map(str, terms))}. "
+            "Enlarge the set or loosen the constraints.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return Status.INFEASIBLE
+    if distances[-1] > NEAR * np.nanmax(distances):
+        warnings.warn(
+            f"{said}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return run.status
+
+
+def certainly_infeasible(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], norms: list[float]) -> bool:
+    """Up to 200 steps of Frank-Wolfe on h, as long as there is time, until its minimum is certainly above 0."""
+    pairs = [(term, norm) for term, norm in zip(terms, norms, strict=True) if term.indicator]
+    theta = DenseIterate(x.clone())
+    for step in range(200):
+        if step and run.expired():
+            break
+        gradient, value, size = torch.zeros_like(x), 0.0, 0.0
+        for term, norm in pairs:
+            residual = term.residual(theta.x, 1.0)
+            gradient += term.adjoint(residual, x) * norm**-2
+            value += dot(residual, residual) / (2 * norm**2)
+            image = term.apply(theta.x)
+            size += dot(image, image) / (2 * norm**2)
+        answer = atom_set.ask(gradient, theta.x, exact=True)
+        lowest = value - dot(gradient, theta.x) + answer.lower
+        if lowest > MARGIN * value and lowest > MARGIN**2 * size:
+            return True
+        theta.step(answer.atom, 2 / (step + 3))
+    return False
+
+
+def minimise_over_intersection(
+    objective: Any,
+    first: Any,
+    second: Any,
+    x0: Any = None,
+    *,
+    splitting: str = "auto",
+    method: str = "augmented",
+    **options: Any,
+) -> Result:
+    """Minimise f over 𝒰 ∩ 𝒱, each with its own oracle or projection (paragraph "Splitting").
+
+        product:     min f(u) over (u, v) ∈ 𝒰 × 𝒱 with u = v; both sets are asked separately
+        projection:  min f(u) over u ∈ 𝒰 with u ∈ 𝒱, by the projection on 𝒱
+
+    Args:
+        objective: deterministic, as for :func:`homotopy_cgm`, or a :class:`StochasticObjective`.
+        first: 𝒰, an atom set; it needs its shape for "product".
+        second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
+        x0: start of u.
+        splitting: "product", "projection", or "auto" by the kind of ``second``.
+        method: "augmented" for :func:`augmented_lagrangian_cgm`, which comes closer, or "homotopy" for the thesis'
+            :func:`homotopy_cgm`. A stochastic objective is solved by :func:`stochastic_homotopy_cgm`.
+        options: of that solver.
+
+    Returns:
+        The :class:`Result` with u as ``x``, which lies in conv(𝒰); ``feasibility`` is ‖u - v‖, or dist(u, 𝒱).
+
+    >>> import numpy as np
+    >>> from unknot.solvers.atoms import L1Ball, L2Ball
+    >>> y = np.array([2.0, 0.5, 0.0])
+    >>> both = minimise_over_intersection(y, L2Ball(1.0, dim=3), L1Ball(1.2, dim=3), max_iterations=600)
+    >>> bool(np.abs(both.x).sum() < 1.201), bool(np.linalg.norm(both.x) <= 1)
+    (True, True)
+    """
+    kind = choose(splitting, ("auto", "product", "projection"), "splitting")
+    if kind == "auto":
+        kind = "projection" if isinstance(second, Term) else "product"
+    stochastic = isinstance(objective, StochasticObjective)
+    choice = choose(method, ("augmented", "homotopy"), "method")
+    solver: Any = augmented_lagrangian_cgm if choice == "augmented" else homotopy_cgm
+    if stochastic:
+        solver = stochastic_homotopy_cgm
+    if kind == "projection":
+        if not isinstance(second, Term):
+            raise ValueError("splitting by projection needs a constraint as the second set, such as Box(0, 1).")
+        return solver(objective, first, second, x0, **options)
+    sets = as_atoms(first), as_atoms(second)
+    shape = sets[0].shape
+    if shape is None or sets[1].shape != shape:
+        raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
+    size = math.prod(shape)
+    start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), wants_numpy(x0))
+    smooth = objective if stochastic else Exact(as_objective(objective))
+    numpy = wants_numpy(x0) if smooth.adopts else smooth.numpy
+    block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth.objective, shape)
+    result = solver(block, Product(*sets), Agreement(size), start, **options)
+    u = as_tensor(result.x, "x")[:size].reshape(shape)
+    return dataclasses.replace(result, x=to_user(u, numpy))
+
+
+def _first_block(f: Objective, shape: tuple[int, ...]) -> Differentiable:
+    """f(u) of θ = (u, v), exactly."""
+    size = math.prod(shape)
+
+    def gradient(x: Tensor) -> Tensor:
+        padded = torch.zeros_like(x)
+        padded[:size] = f.gradient(x[:size].reshape(shape)).reshape(-1)
+        return padded
+
+    return Differentiable(
+        lambda x: f.value(x[:size].reshape(shape)),
+        gradient=gradient,
+        smoothness=f.smoothness,
+        shape=(2 * size,),
+        dtype=f.dtype,
+    )
+
+
+class _FirstBlock(StochasticObjective):
+    """E f(u, ω) of θ = (u, v)."""
+
+    def __init__(self, inner: StochasticObjective, shape: tuple[int, ...]) -> None:
+        self.inner, self.block, self.size = inner, shape, math.prod(shape)
+        self.shape = (2 * self.size,)
+        self.dtype, self.device, self.smoothness = inner.dtype, inner.device, inner.smoothness
+        self.support, self.adopts = inner.support, inner.adopts
+
+    @property
+    def numpy(self) -> bool:  # type: ignore[override]
+        return self.inner.numpy
+
+    @numpy.setter
+    def numpy(self, numpy: bool) -> None:
+        self.inner.numpy = numpy
+
+    def generator(self, seed: int) -> Any:
+        return self.inner.generator(seed)
+
+    def _first(self, x: Iterate) -> DenseIterate:
+        return DenseIterate(x.dense()[: self.size].reshape(self.block))
+
+    def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
+        if self.support is not None:
+            return self.inner.average(d, self._first(x), rho, generator)
+        part = d[: self.size].reshape(self.block)
+        d[: self.size] = self.inner.average(part, self._first(x), rho, generator).reshape(-1)
+        return d
+
+    def value(self, x: Iterate) -> float:
+        return self.inner.value(self._first(x))
+
+
+def s3ccm(
+    objective: Any,
+    project: Callable[[Any], Any],
+    constraint: Term | None = None,
+    x0: Any = None,
+    *,
+    gamma: float | Rule = 1.0,
+    seed: int = 0,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+    callback: Callable[[State], Any] | None = None,
+    progress: bool = False,
+    evaluate_every: int = 1,
+) -> Result:
+    """Stochastic three-composite minimisation of Yurtsever et al. (S3CCM), the baseline that projects.
+
+        x = P_𝒳(y + γu),   u ← u + (y - x)/γ,   y ← prox_{γg}(x - γ(u + ∇f(x, ω)))
+
+    Every iteration projects on 𝒳, a full decomposition for sets of matrices. A γ above 1/L_f may not converge, the
+    thesis' γ = 1 with L_f = 2 included; a function of k that falls does.
+
+    Args:
+        objective: as for :func:`stochastic_homotopy_cgm`.
+        project: x → nearest point of 𝒳.
+        constraint: a term without a map, such as ``Box``.
+        x0: start; 0 if left out.
+        gamma: γ, or a function of k = 1, 2, ….
+
+    Other arguments and the result are those of :func:`stochastic_homotopy_cgm`.
+
+    >>> import numpy as np
+    >>> from unknot.solvers.terms import Box
+    >>> ball = lambda x: x * min(1.0, 3.0 / np.linalg.norm(x))
+    >>> noisy = lambda x, rng: x - rng.normal([2.0, -1.0], 0.5)
+    >>> result = s3ccm(noisy, ball, Box(0.0, 1.0), np.ones(2), gamma=lambda k: 1 / k, max_iterations=2000)
+    >>> bool(np.allclose(result.x, [1.0, 0.0], atol=0.1))
+    True
+    """
+    smooth = as_stochastic(objective)
+    if not callable(project):
+        raise ValueError(f"project is a {type(project).__name__}: expected a function x -> nearest point of the set.")
+    _, start, numpy = read(smooth, as_atoms(lambda v: 0 * v), x0)
+    term = None if constraint is None else as_terms(constraint)[0].bind(start, numpy)
+    if term is not None and term.apply(start) is not start:
+        raise ValueError(f"{term} has a map: S3CCM takes terms of θ itself, such as Box(0, 1).")
+    rule = gamma if callable(gamma) else lambda k: float(gamma)
+    generator = smooth.generator(seed)
+
+    def projected(y: Tensor) -> Tensor:
+        return as_tensor(project(to_user(y, numpy)), "the projection").to(y)
+
+    y = start
+    dual = (y - projected(y)) / rule(1)
+    run = Run(max_iterations, 0.0, time_limit, callback, progress, numpy, "s3ccm")
+    while True:
+        size = rule(run.iteration + 1)
+        if not (size > 0 and math.isfinite(size)):
+            raise ValueError(f"gamma is {size} at k = {run.iteration + 1}: expected a positive number.")
+        x = DenseIterate(projected(y + size * dual))
+        if not is_finite(x.x):
+            run.status = Status.DIVERGED
+            break
+        value, feasibility = math.nan, math.nan
+        residual = torch.zeros(()) if term is None else term.residual(x.x, size)
+        if run.iteration % evaluate_every == 0 or run.iteration >= max_iterations:
+            value, feasibility = smooth.value(x), float(torch.linalg.vector_norm(residual))
+        if run.finished(x.x, value, math.inf, feasibility=feasibility):
+            break
+        dual = dual + (y - x.x) / size
+        d = torch.zeros_like(x.x) if smooth.support is None else torch.zeros(len(smooth.support)).to(x.x)
+        d = smooth.average(d, x, 1.0, generator)
+        y = x.x - size * dual
+        if smooth.support is None:
+            y.sub_(d, alpha=size)
+        else:
+            y.view(-1).index_add_(0, smooth.support, d, alpha=-size)
+        y = y if term is None else term.prox(y, size)
+    feasibility = float(torch.linalg.vector_norm(residual))
+    return run.result(x.x, value=smooth.value(x), feasibility=feasibility, violations=(feasibility,) if term else ())

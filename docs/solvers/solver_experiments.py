@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from unknot.solvers.atoms import NuclearBall, Simplex
-from unknot.solvers.homotopy import homotopy_cgm, stochastic_homotopy_cgm
+from unknot.solvers.homotopy import homotopy_cgm, s3ccm, stochastic_homotopy_cgm
 from unknot.solvers.objectives import SquaredDistance
 from unknot.solvers.result import Result
 from unknot.solvers.stochastic import DenseIterate, Iterate, Sampled, SampledEntries
 from unknot.solvers.terms import Box, Linear, project_nuclear_ball
-from unknot.solvers.three_composite import s3ccm
 
 
 def checkpoints(last: int, count: int = 40) -> np.ndarray:

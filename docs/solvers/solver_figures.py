@@ -25,13 +25,12 @@ import torch
 
 from unknot._files import replacing
 from unknot.solvers.atoms import Dictionary
-from unknot.solvers.boosting import VariationalResult
+from unknot.solvers.boosting import VariationalResult, read_target
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.geometry import acceleration_constant, atomic_norm, generating_faces
 from unknot.solvers.objectives import Quadratic
 from unknot.solvers.pursuit import matching_pursuit
-from unknot.solvers.targets import read_target
 
 Curves = dict[str, np.ndarray]
 

@@ -10,14 +10,24 @@ comes with a lower bound on the minimum: ``ask`` gives both, ``lmo`` the atom as
 """
 
 from unknot.solvers.atoms.base import Answer, AtomSet
-from unknot.solvers.atoms.coordinates import Hypersimplex, KSparse, L1Ball, SignedCoordinates, Simplex
-from unknot.solvers.atoms.custom import Custom, as_atoms
+from unknot.solvers.atoms.custom import Custom, Inexact, Lazy, Symmetric, Wrapper, as_atoms
 from unknot.solvers.atoms.dictionary import Dictionary
 from unknot.solvers.atoms.matrices import NuclearBall, PSDTrace
-from unknot.solvers.atoms.norms import Box, Ellipsoid, GroupBall, L2Ball, LInfBall, OrderedWeightedBall
 from unknot.solvers.atoms.polytopes import Birkhoff, LinearProgram, Paths
-from unknot.solvers.atoms.products import Product
-from unknot.solvers.atoms.wrappers import Inexact, Lazy, Symmetric, Wrapper
+from unknot.solvers.atoms.vectors import (
+    Box,
+    Ellipsoid,
+    GroupBall,
+    Hypersimplex,
+    KSparse,
+    L1Ball,
+    L2Ball,
+    LInfBall,
+    OrderedWeightedBall,
+    Product,
+    SignedCoordinates,
+    Simplex,
+)
 from unknot.solvers.structured import Atom
 
 __all__ = [

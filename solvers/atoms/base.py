@@ -77,7 +77,7 @@ class AtomSet(ABC):
 
     def symmetrised(self) -> "AtomSet":
         """𝒜 ∪ -𝒜, which has the same span."""
-        from unknot.solvers.atoms.wrappers import Symmetric
+        from unknot.solvers.atoms.custom import Symmetric
 
         return self if self.symmetric else Symmetric(self)
 

@@ -1,30 +1,38 @@
-"""Sets of matrices: the nuclear-norm ball and positive semi-definite matrices of bounded trace."""
+"""Sets of matrices: the nuclear-norm ball and positive semi-definite matrices of bounded trace.
+
+Their oracles are extreme eigenvectors and singular pairs. An oracle is asked once in every iteration about a matrix
+that has changed little, and an approximate answer is enough (paragraph "Inexact Oracles"). So every method takes a
+start and an accuracy, and sees the matrix only through products: dense or sparse, NumPy, SciPy or torch.
+"""
 
 import copy
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers import spectral
+from unknot.solvers._arrays import choose, is_sparse
 from unknot.solvers.atoms.base import Answer, AtomSet, outside, positive, slack, unit_vector
 from unknot.solvers.structured import Decomposition, RankOne
 
 
 class _MatrixSet(AtomSet):
-    """What the two sets of matrices share: an extreme eigenpair by :mod:`unknot.solvers.spectral`."""
+    """What the two sets of matrices share: an extreme eigenpair by :mod:`unknot.solvers.atoms.matrices`."""
 
     def __init__(self, tol: float, method: str, warm: bool) -> None:
         if not tol >= 0:
             raise ValueError(
                 f"tol is {tol}: expected 0 (machine precision) or the relative accuracy of the eigenvalue."
             )
-        if method not in spectral.METHODS:
-            raise ValueError(f"method {method!r} is unknown: expected one of {', '.join(spectral.METHODS)}.")
+        if method not in METHODS:
+            raise ValueError(f"method {method!r} is unknown: expected one of {', '.join(METHODS)}.")
         self.tol, self.method, self.warm = tol, method, warm
         self._random = np.random.default_rng(0)
         self._last: Any = None
@@ -64,7 +72,7 @@ class NuclearBall(_MatrixSet):
         shape: of the matrices, if it should be checked.
         tol: relative accuracy of the singular value (0: machine precision); a loose one makes a cheap approximate
             oracle of multiplicative accuracy about 1 - tol.
-        method: of :func:`unknot.solvers.spectral.top_singular_pair`.
+        method: of :func:`unknot.solvers.atoms.matrices.top_singular_pair`.
         warm: start from the last answer, or from a random vector.
 
     >>> import numpy as np
@@ -94,7 +102,7 @@ class NuclearBall(_MatrixSet):
         """The top pair of singular vectors; the direction may be sparse (SciPy or torch)."""
         self._check_matrix(direction)
         start = self._start(direction.shape[1])
-        sigma, u, v, error = spectral.top_singular_pair(direction, start, **self._how(exact))
+        sigma, u, v, error = top_singular_pair(direction, start, **self._how(exact))
         self._last = v
         if not isinstance(u, Tensor):
             u, v = torch.from_numpy(np.ascontiguousarray(u)), torch.from_numpy(np.ascontiguousarray(v))
@@ -188,7 +196,7 @@ class PSDTrace(_MatrixSet):
         if direction.shape[0] != direction.shape[1]:
             raise ValueError(f"{self} has square matrices, but the direction has shape {list(direction.shape)}.")
         start = self._start(direction.shape[0])
-        value, u, error = spectral.smallest_eigenvector(direction, start, **self._how(exact))
+        value, u, error = smallest_eigenvector(direction, start, **self._how(exact))
         self._last = u
         if not isinstance(u, Tensor):
             u = torch.from_numpy(np.ascontiguousarray(u))
@@ -262,3 +270,243 @@ class PSDTrace(_MatrixSet):
 
     def __str__(self) -> str:
         return f"PSDTrace({self.trace:g}, equality={self.equality})"
+
+
+METHODS = ("auto", "lapack", "lanczos", "lobpcg", "power")
+SMALL = 128
+"""Matrices of at most this size are decomposed by LAPACK where the method is "auto"."""
+
+MAX_STEPS = 100
+"""Steps of the power method and of LOBPCG at most; what they have then is the answer."""
+
+
+class Eigenpair(NamedTuple):
+    """Value, unit vector, and how far the extreme eigenvalue may lie beyond the value.
+
+    ``error`` is infinite for the power method and LOBPCG: that an estimate moves little, or that a residual is small,
+    only says that *some* eigenvalue is near. LAPACK finds them all; ARPACK's error is its residual, its tolerance and
+    rounding, provided that the start has a part in the wanted eigenvector, as one with noise in it has.
+    """
+
+    value: float
+    vector: Any
+    error: float
+
+
+class SingularPair(NamedTuple):
+    """Value, unit left and right vectors, and how far the largest singular value may lie above the value."""
+
+    value: float
+    left: Any
+    right: Any
+    error: float
+
+
+def smallest_eigenvector(
+    matrix: Any, start: Any = None, *, method: str = "auto", tol: float = 0.0, max_steps: int = MAX_STEPS
+) -> Eigenpair:
+    """Smallest (algebraic) eigenvalue of a symmetric matrix ``[n, n]``, a unit eigenvector ``[n]``, and an error bound.
+
+    Args:
+        matrix: dense or sparse; of it only the symmetric part counts where it is dense.
+        start: a vector near the answer; random if left out.
+        method: "lapack" (a full decomposition), "lanczos" (ARPACK), "lobpcg", "power" (shifted by a bound on the
+            largest eigenvalue), or "auto": LAPACK up to 128 rows, Lanczos above.
+        tol: relative accuracy, 0 for machine precision; the power method stops once its estimate moves less.
+        max_steps: of "power" and "lobpcg".
+
+    >>> import numpy as np
+    >>> value, vector, error = smallest_eigenvector(np.diag([2.0, -1.0, 3.0]))
+    >>> round(value, 6), np.abs(vector).round(6), error < 1e-14
+    (-1.0, array([0., 1., 0.]), True)
+    """
+    if isinstance(matrix, Tensor) and not is_sparse(matrix):
+        if matrix.device.type != "cpu" or (method == "auto" and len(matrix) <= SMALL) or method == "lapack":
+            values, vectors = torch.linalg.eigh(((matrix + matrix.t()) / 2).double())
+            largest = float(values.abs().max())
+            return Eigenpair(float(values[0]), vectors[:, 0].to(matrix), _rounding(largest, len(matrix), matrix.dtype))
+        value, vector, error = smallest_eigenvector(
+            ((matrix + matrix.t()) / 2).numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
+        )
+        return Eigenpair(value, torch.from_numpy(vector).to(matrix), error)
+    operator = _scipy(matrix)
+    size = operator.shape[0]
+    chosen = _choose(method, size)
+    v0 = _start(start, size, operator.dtype)
+    if chosen == "lapack":
+        values, vectors = scipy.linalg.eigh(_dense(operator).astype(np.float64))
+        largest = float(np.abs(values).max())
+        return Eigenpair(
+            float(values[0]), vectors[:, 0].astype(operator.dtype), _rounding(largest, size, operator.dtype)
+        )
+    if chosen == "power":
+        # λ_max ≤ max_i Σ_j |M_ij|, so shift - M is positive semi-definite and its top eigenvector is the answer.
+        shift = float(np.max(np.asarray(abs(operator).sum(axis=1))))
+        value, vector = _power(lambda v: shift * v - operator @ v, v0, tol * (shift or 1.0), max_steps)
+        return Eigenpair(shift - value, vector, math.inf)
+    return _symmetric(operator, v0, chosen, tol, max_steps, largest=False)
+
+
+def top_singular_pair(
+    matrix: Any, start: Any = None, *, method: str = "auto", tol: float = 0.0, max_steps: int = MAX_STEPS
+) -> SingularPair:
+    """Largest singular value of a matrix ``[m, n]``, unit left ``[m]`` and right ``[n]`` vectors, and an error bound.
+
+    Arguments as for :func:`smallest_eigenvector`; ``start`` is near the right singular vector. With "power" and
+    tol=1e-2 this is the oracle of the thesis' matrix completion.
+
+    >>> import numpy as np, scipy.sparse
+    >>> matrix = scipy.sparse.diags_array([1.0, -3.0, 2.0])
+    >>> value, left, right, error = top_singular_pair(matrix, method="power", tol=1e-12)
+    >>> round(value, 6), (left * right).round(3) + 0.0, error  # power iterations certify nothing
+    (3.0, array([ 0., -1.,  0.]), inf)
+    """
+    small = min(matrix.shape) <= SMALL
+    if isinstance(matrix, Tensor) and not is_sparse(matrix):
+        if matrix.device.type != "cpu" or (method == "auto" and small) or method == "lapack":
+            left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+            top = float(values[0])
+            error = _rounding(top, max(matrix.shape), matrix.dtype)
+            return SingularPair(top, left[:, 0].to(matrix), right[0].to(matrix), error)
+        if method == "power":  # in torch, whose products of single precision are the fastest here
+            first = torch.from_numpy(_start(_numpy(start), matrix.shape[1], matrix.numpy().dtype))
+            transposed = matrix.t()
+            _, v = _power(lambda x: transposed @ (matrix @ x), first, 2 * tol, max_steps, relative=True)
+            return SingularPair(*_left(matrix @ v, v), math.inf)
+        sigma, u, v, error = top_singular_pair(
+            matrix.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
+        )
+        return SingularPair(sigma, torch.from_numpy(u).to(matrix), torch.from_numpy(v).to(matrix), error)
+    operator = _scipy(matrix)
+    chosen = _choose(method, min(operator.shape))
+    if chosen == "lapack":
+        left, values, right = np.linalg.svd(_dense(operator).astype(np.float64), full_matrices=False)
+        top = float(values[0])
+        error = _rounding(top, max(operator.shape), operator.dtype)
+        return SingularPair(top, left[:, 0].astype(operator.dtype), right[0].astype(operator.dtype), error)
+    v0 = _start(start, operator.shape[1], operator.dtype)
+    if chosen == "power":
+        transpose = operator.T
+        _, v = _power(lambda x: transpose @ (operator @ x), v0, 2 * tol, max_steps, relative=True)
+        return SingularPair(*_left(operator @ v, v), math.inf)
+    if operator.shape[0] < operator.shape[1]:
+        square, u, error = _symmetric(_gram(operator.T), _unit(operator @ v0), chosen, tol, max_steps, largest=True)
+        sigma, v, u = _left(operator.T @ u, u)
+    else:
+        square, v, error = _symmetric(_gram(operator), v0, chosen, tol, max_steps, largest=True)
+        sigma, u, v = _left(operator @ v, v)
+    # σ_max² ≤ square + error, and sigma² is what the vectors give of it
+    return SingularPair(sigma, u, v, math.sqrt(max(0.0, square + error)) - sigma if error < math.inf else math.inf)
+
+
+def _power(product: Any, vector: Any, tol: float, max_steps: int, relative: bool = False) -> tuple[float, Any]:
+    """Power iteration until ‖Mx‖²/⟨x, Mx⟩ ≤ λ_max moves by at most ``tol`` (times itself, if relative)."""
+    linalg = torch.linalg if isinstance(vector, Tensor) else np.linalg
+    value = math.inf
+    for _ in range(max_steps):
+        image = product(vector)
+        quotient, norm = float(vector @ image), float(linalg.norm(image))
+        if not quotient > 0:
+            return 0.0, vector
+        estimate = norm**2 / quotient
+        vector = image / norm
+        if abs(estimate - value) <= tol * (abs(estimate) if relative else 1.0):
+            return estimate, vector
+        value = estimate
+    return value, vector
+
+
+def _symmetric(operator: Any, v0: np.ndarray, method: str, tol: float, max_steps: int, largest: bool) -> Eigenpair:
+    """An extreme eigenpair by ARPACK or LOBPCG; either may fail on matrices such as 0, where any vector is right."""
+    if method == "lobpcg":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an answer short of the tolerance is still an answer
+            values, vectors = scipy.sparse.linalg.lobpcg(
+                operator, v0[:, None], tol=tol or None, maxiter=max_steps, largest=largest
+            )
+        return Eigenpair(float(values[0]), _unit(vectors[:, 0]), math.inf)
+    try:
+        values, vectors = scipy.sparse.linalg.eigsh(operator, k=1, which="LA" if largest else "SA", v0=v0, tol=tol)
+    except scipy.sparse.linalg.ArpackNoConvergence as stopped:
+        if not len(stopped.eigenvalues):
+            return Eigenpair(float(v0 @ (operator @ v0)), v0, math.inf)
+        return Eigenpair(float(stopped.eigenvalues[0]), stopped.eigenvectors[:, 0], math.inf)
+    except scipy.sparse.linalg.ArpackError:
+        image = operator @ v0
+        flat = not np.any(image)  # ARPACK refuses a start that the matrix maps to 0, as the matrix 0 does
+        return Eigenpair(float(v0 @ image), v0, 0.0 if flat and _is_zero(operator) else math.inf)
+    value, vector = float(values[0]), vectors[:, 0]
+    residual = float(np.linalg.norm(operator @ vector - value * vector))
+    size = max(abs(value), float(np.linalg.norm(operator @ v0)), _frobenius(operator))
+    return Eigenpair(value, vector, residual + tol * abs(value) + _rounding(size, operator.shape[0], operator.dtype))
+
+
+def _rounding(size: float, dim: int, dtype: Any) -> float:
+    """What rounding may do to an eigenvalue of a matrix whose norm is ``size``."""
+    eps = torch.finfo(dtype).eps if isinstance(dtype, torch.dtype) else np.finfo(dtype).eps
+    return 4 * math.sqrt(dim) * float(eps) * size
+
+
+def _frobenius(operator: Any) -> float:
+    if isinstance(operator, np.ndarray):
+        return float(np.linalg.norm(operator))
+    return float(np.linalg.norm(operator.data)) if hasattr(operator, "data") else 0.0
+
+
+def _is_zero(operator: Any) -> bool:
+    probe = np.random.default_rng(1).standard_normal(operator.shape[1])
+    return not np.any(operator @ probe)
+
+
+def _gram(matrix: Any) -> Any:
+    transpose = matrix.T
+    return scipy.sparse.linalg.LinearOperator(
+        (matrix.shape[1], matrix.shape[1]), matvec=lambda v: transpose @ (matrix @ v), dtype=matrix.dtype
+    )
+
+
+def _left(image: Any, v: Any) -> tuple[float, Any, Any]:
+    """σ, u and v from M v = σ u."""
+    linalg = torch.linalg if isinstance(v, Tensor) else np.linalg
+    sigma = float(linalg.norm(image))
+    if sigma > 0:
+        return sigma, image / sigma, v
+    other = np.random.default_rng(0).standard_normal(len(image)).astype(_numpy(v).dtype)
+    u = _unit(other)
+    return 0.0, torch.from_numpy(u).to(v) if isinstance(v, Tensor) else u, v
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    norm = np.linalg.norm(vector)
+    if norm > 0:
+        return vector / norm
+    return np.full_like(vector, 1 / math.sqrt(len(vector)))
+
+
+def _start(start: Any, size: int, dtype: Any) -> np.ndarray:
+    if start is None or len(start) != size:
+        start = np.random.default_rng(0).standard_normal(size)
+    return _unit(np.asarray(start).astype(dtype))
+
+
+def _numpy(array: Any) -> Any:
+    return array.detach().cpu().numpy() if isinstance(array, Tensor) else array
+
+
+def _dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.todense() if is_sparse(matrix) else matrix)
+
+
+def _scipy(matrix: Any) -> Any:
+    """A matrix as NumPy's or SciPy's."""
+    if isinstance(matrix, Tensor):
+        coo = matrix.detach().cpu().to_sparse_coo().coalesce()
+        return scipy.sparse.csr_array((coo.values().numpy(), coo.indices().numpy()), shape=tuple(matrix.shape))
+    return matrix if is_sparse(matrix) else np.asarray(matrix)
+
+
+def _choose(method: str, size: int) -> str:
+    chosen = choose(method, METHODS, "method")
+    if chosen == "auto":
+        return "lapack" if size <= SMALL else "lanczos"
+    return "lapack" if size <= 4 and chosen != "power" else chosen  # too small for a Krylov space

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unknot.solvers.active import ActiveSet
 from unknot.solvers.atoms import L1Ball
 from unknot.solvers.objectives import Direction, along
+from unknot.solvers.structured import ActiveSet
 
 ZERO = torch.zeros(5, dtype=torch.float64)
 BALL = L1Ball(2.0)

@@ -15,9 +15,7 @@ from solver_figures import plot_mixture
 from torch import distributions as td
 
 from unknot.solvers import boost_variational_inference
-from unknot.solvers.boosting import _corrected, _line_search, relbo
-from unknot.solvers.families import FAMILIES, Family, Mixture
-from unknot.solvers.targets import pyro_log_density
+from unknot.solvers.boosting import FAMILIES, Family, Mixture, _corrected, _line_search, pyro_log_density, relbo
 
 SMALL: dict[str, Any] = {"polish": 0, "oracle_steps": 150, "oracle_samples": 16, "starts": 6, "samples": 500}
 

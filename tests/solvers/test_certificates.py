@@ -1,6 +1,7 @@
 """Certificates hold and runs end: what an oracle does not know it does not claim, and nothing loops or climbs."""
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,11 @@ from unknot.solvers import (
     stochastic_homotopy_cgm,
 )
 from unknot.solvers import atoms as sets
-from unknot.solvers.active import ActiveSet
 from unknot.solvers.corrections import HULL, ROOM, QuadraticCorrection
-from unknot.solvers.feasibility import certainly_infeasible
+from unknot.solvers.homotopy import certainly_infeasible
 from unknot.solvers.result import Run
 from unknot.solvers.stochastic import SampledEntries
-from unknot.solvers.structured import Dense
+from unknot.solvers.structured import ActiveSet, Dense
 from unknot.solvers.terms import Box, Linear, project_psd_trace
 
 RNG = np.random.default_rng(0)
@@ -389,12 +389,11 @@ def test_plain_runs_over_permutations_stay_small() -> None:
 
 
 def test_memory_of_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from unknot.solvers import batched
 
     rng = np.random.default_rng(0)
     atoms, signals = rng.standard_normal((12, 30)), rng.standard_normal((9, 12))
     whole = matching_pursuit(signals, atoms, variant="orthogonal")
-    monkeypatch.setattr(batched, "BYTES", 3000)
+    monkeypatch.setattr(sys.modules[matching_pursuit.__module__], "BYTES", 3000)
     halves = matching_pursuit(signals, atoms, variant="orthogonal")
     np.testing.assert_allclose(halves.x, whole.x, atol=1e-12)
     np.testing.assert_allclose(halves.coefficients, whole.coefficients, atol=1e-9)

@@ -19,8 +19,7 @@ from unknot.solvers import (
     matching_pursuit,
 )
 from unknot.solvers.atoms import Dictionary, Inexact, L1Ball, L2Ball, NuclearBall
-from unknot.solvers.batched import Steepest
-from unknot.solvers.pursuit import COORDINATE_VARIANTS, VARIANTS
+from unknot.solvers.pursuit import COORDINATE_VARIANTS, VARIANTS, Steepest
 
 
 def unit_atoms(dim: int, count: int, seed: int = 0) -> np.ndarray:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unknot.solvers.spectral import METHODS, smallest_eigenvector, top_singular_pair
+from unknot.solvers.atoms.matrices import METHODS, smallest_eigenvector, top_singular_pair
 
 ITERATIVE = [method for method in METHODS if method != "auto"]
 
