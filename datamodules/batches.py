@@ -114,6 +114,14 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"trainer": None}  # worker processes only make batches
 
+    def __repr__(self) -> str:
+        dataset = getattr(self, "dataset", None)
+        images = [] if dataset is None else [repr(dataset)]
+        return f"{type(self).__name__}({', '.join([*images, f'batch_size={self.batch_size}'])})"
+
+    def __str__(self) -> str:  # Lightning's makes the loaders, to say how many batches they have
+        return repr(self)
+
 
 class _Batches(Dataset[Any]):
     """The batches of a DataModule by their number. ``len`` is that of an epoch, but there is no last number."""

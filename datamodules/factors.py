@@ -207,6 +207,15 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     def __len__(self) -> int:
         return self.factor_space.size
 
+    def __repr__(self) -> str:
+        """Shape, number of images and factors; nothing is prepared for it."""
+        try:
+            shape, space, count = self.image_shape, self.factor_space, len(self)
+        except (AttributeError, OSError, ValueError):  # of a data set that is not complete
+            return object.__repr__(self)
+        factors = ", ".join(f"{name} {size}" for name, size in zip(space.names, space.sizes, strict=True))
+        return f"{type(self).__name__}({count:,} images of {' x '.join(map(str, shape))}; {factors})"
+
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
         """Image and factors of a number; of a slice or a list of numbers, or a mask, as many of both."""
         if isinstance(index, int | np.integer):

@@ -264,6 +264,11 @@ class SceneDataset(Dataset[SetBatch]):
     def __len__(self) -> int:
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        count = "endless images" if self.endless else f"{len(self):,} images"
+        height, width = self.image_size
+        return f"{type(self).__name__}({count} of 3 x {height} x {width}; up to {self.max_objects} objects)"
+
     def __getitem__(self, index: int) -> SetBatch:
         images, targets, masks = self.batch([range(len(self))[index]])
         return SetBatch(images[0], targets[0], None if masks is None else masks[0])

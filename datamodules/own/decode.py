@@ -1,10 +1,11 @@
 """From image files and arrays to pixels: the one decoder, and what becomes of an image's size."""
 
+import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
@@ -19,12 +20,12 @@ Crop = Literal["fit", "none"] | tuple[int, int]
 
 
 def load_image(
-    path: Path, mode: str | None = "RGB", background: str = "white", draft: tuple[int, int] | None = None
+    path: Path | IO[bytes], mode: str | None = "RGB", background: str = "white", draft: tuple[int, int] | None = None
 ) -> Image.Image:
     """One file: upright, of 8 bits per channel, its transparent parts over ``background``.
 
     Args:
-        path: of the file.
+        path: of the file, or the open file.
         mode: Pillow's name of the channels, ``"RGB"`` or ``"L"``; ``None`` leaves them and their transparency.
         background: a colour, by name or as ``#rrggbb``.
         draft: a size that is large enough: JPEGs decode faster at a fraction of theirs.
@@ -64,10 +65,19 @@ def fit_image(image: Image.Image, size: tuple[int, int], crop: Crop) -> Bytes:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def read_image(path: Path, size: tuple[int, int], crop: Crop, grayscale: bool, background: str) -> Bytes:
-    """One file as uint8 ``[C, H, W]``, upright, cropped and resized."""
+def read_image(
+    file: Path | bytes | Image.Image, size: tuple[int, int], crop: Crop, grayscale: bool, background: str
+) -> Bytes:
+    """A path, the bytes of a file or a Pillow image as uint8 ``[C, H, W]``, upright, cropped and resized."""
+    mode = "L" if grayscale else "RGB"
+    if isinstance(file, Image.Image):
+        return fit_image(convert(file, mode, background), size, crop)
+    if not isinstance(file, Path | bytes):
+        raise ValueError("no image here" if file is None else f"a {type(file).__name__} and not an image file")
     draft = (2 * max(size),) * 2 if isinstance(crop, str) else None
-    return fit_image(load_image(path, "L" if grayscale else "RGB", background, draft), size, crop)
+    return fit_image(
+        load_image(io.BytesIO(file) if isinstance(file, bytes) else file, mode, background, draft), size, crop
+    )
 
 
 def fit_tensor(images: Tensor, size: tuple[int, int], crop: Crop) -> Tensor:
@@ -94,7 +104,10 @@ def as_frames(images: object, name: str) -> Tensor:
     try:
         tensor = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} is of type {type(images).__name__}; {wanted}, or a folder.") from None
+        raise ValueError(
+            f"{name} is of type {type(images).__name__}; {wanted}; or a folder, files, "
+            "parquet, webdataset shards, a data set or a DataFrame."
+        ) from None
     shape = list(tensor.shape)
     if tensor.ndim == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3, 4):
         tensor = tensor.permute(0, 3, 1, 2).contiguous()

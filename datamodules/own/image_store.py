@@ -1,11 +1,10 @@
-"""One's own images, of equal shape, wherever they come from: files, an array, or a data set of torch."""
+"""Users' images, of equal shape, wherever they come from: a decoded copy in the cache, an array, or a data set."""
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +12,34 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import get_worker_info
 from tqdm.auto import tqdm
 
 from unknot._files import cache_dir
-from unknot.datamodules.grid import Bytes, Grid, fingerprint, made_once
-from unknot.datamodules.own.decode import (
-    EXTENSIONS,
-    Crop,
-    as_frames,
-    convert,
-    fit_image,
-    fit_tensor,
-    image_files,
-    read_image,
-    to_gray,
-)
+from unknot.datamodules.download import human_size
+from unknot.datamodules.grid import Bytes, Grid, made_once
+from unknot.datamodules.own.decode import Crop, as_frames, convert, fit_image, fit_tensor, read_image, to_gray
+from unknot.datamodules.own.sources import Columns, Files, Source, find_key
 
 CHUNK = 256  # images that are decoded at a time
 MOST_NAMED = 20  # files in one message
+DECODED_SIZE = (64, 64)  # of image files, unless another is asked for
 Bad = list[tuple[int, str]]
-"""Numbers of files that cannot be read, and why."""
+"""Numbers of images that cannot be read, and why."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What becomes of the images: their size, in channels and pixels, and what to do about bad files.
+    """How images are read: their size, in channels and pixels, and what to do about bad ones.
 
     Args:
-        size: (height, width); ``None`` is 64 x 64 for files, and the size that they have for all others.
+        size: (height, width); ``None`` is 64 x 64 for image files, and the size that they have for all others.
         crop: what of an image is resized.
         grayscale: one channel instead of three.
         background: what shows through transparent parts.
-        skip: leave out files that cannot be read.
+        skip: leave out images that cannot be read.
         advice: what to do about them otherwise.
+        most_bytes: of the decoded copy; images of which it would be larger are decoded each time.
     """
 
     size: tuple[int, int] | None = None
@@ -55,18 +48,38 @@ class Reading:
     background: str = "white"
     skip: bool = False
     advice: str = "Repair or remove them."
+    most_bytes: float = float("inf")
+
+    @property
+    def decoded_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of decoded image files."""
+        return (1 if self.grayscale else 3, *(self.size or DECODED_SIZE))
+
+    def decode(self, image: Any) -> Bytes:
+        """A path, the bytes of a file or a Pillow image as uint8 ``[C, H, W]``."""
+        return read_image(image, self.size or DECODED_SIZE, self.crop, self.grayscale, self.background)
 
 
 class Items:
-    """Images that a data set of torch gives one by one, alone or as the first of several things."""
+    """Images that a data set gives one by one: alone, as the first of several things, or in a dictionary."""
 
-    def __init__(self, dataset: Any, reading: Reading) -> None:
-        self.dataset, self.reading = dataset, reading
-        self.shape = (len(dataset), *self._get(0).shape)
+    def __init__(self, dataset: Any, reading: Reading, image_key: str | None = None) -> None:
+        self.dataset, self.reading, self.title = dataset, reading, "The data set"
+        if not len(dataset):
+            raise ValueError("The data set is empty; give at least two images.")
+        first = dataset[0]
+        self.image_key: Any = None
+        if isinstance(first, dict):
+            likely = [name for name, value in first.items() if _is_image(value)]
+            self.image_key = find_key(list(first), image_key, self.title, "keys", likely)
+        elif isinstance(first, tuple | list):
+            self.image_key = 0
+        self._fields = _fields(first, self.image_key)
+        self.shape = (len(dataset), *self._image(first, 0).shape)
 
     def take(self, index: Tensor) -> Tensor:
         """Copies of the images ``index``."""
-        images = [self._get(number) for number in index.tolist()]
+        images = [self._image(self.dataset[number], number) for number in index.tolist()]
         if other := [list(image.shape) for image in images if image.shape != self.shape[1:]]:
             raise ValueError(
                 f"The data set has images of shape {list(self.shape[1:])} and of {other[0]}; give image_size, to which "
@@ -74,9 +87,33 @@ class Items:
             )
         return torch.stack(images)
 
-    def _get(self, number: int) -> Tensor:
-        item = self.dataset[number]
-        image = item[0] if isinstance(item, tuple | list) else item
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """Names of what is beside the images and holds numbers or truth values; text is a label only where it is named."""
+        return tuple(name for name, value in self._fields.items() if _is_label(value))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all that is beside the images."""
+        return tuple(self._fields)
+
+    def read_columns(self, names: Sequence[str]) -> Columns:
+        """Cells of all items, each of which is asked for."""
+        count = len(self.dataset)
+        cells: dict[str, list[Any]] = {}
+        for number in tqdm(range(count), desc="reading labels", unit="image", disable=None, leave=False):
+            fields = _fields(self.dataset[number], self.image_key)
+            for name in names:
+                values = _plain(fields.get(name))
+                several = isinstance(values, list)
+                for place, value in enumerate(values if several else [values]):
+                    cells.setdefault(f"{name}_{place}" if several else name, []).append(value)
+        if ragged := [name for name, column in cells.items() if len(column) != count]:
+            raise ValueError(f"The data set does not have {ragged[0]!r} in every item; labels need the same length.")
+        return cells
+
+    def _image(self, item: Any, number: int) -> Tensor:
+        image = item if self.image_key is None else item[self.image_key]
         reading = self.reading
         if isinstance(image, Image.Image):
             picture = convert(image, "L" if reading.grayscale else "RGB", reading.background)
@@ -85,20 +122,37 @@ class Items:
         if not isinstance(image, Tensor | np.ndarray):
             raise ValueError(
                 f"Item {number} of the data set is of type {type(image).__name__}; expected an image, as a tensor, an "
-                "array or a Pillow image, or a tuple that begins with one."
+                "array or a Pillow image, or a tuple or a dictionary that holds one."
             )
-        whole = as_frames(torch.as_tensor(image)[None], f"Item {number} of the data set")
-        return _fit(whole, reading)[0]
+        whole = torch.as_tensor(image)
+        whole = whole[None] if whole.ndim == 2 else whole
+        return _fit(as_frames(whole[None], f"Item {number} of the data set"), reading)[0]
+
+
+class Undecoded:
+    """Image files that are decoded each time they are asked for."""
+
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self.source, self.reading = source, reading
+        self.shape = (len(source), *reading.decoded_shape)
+
+    def take(self, index: Tensor) -> Tensor:
+        """Decode the images ``index``."""
+        numbers, bad = index.tolist(), []
+        images = decode_all(self.source.get(numbers), self.reading, bad)
+        if bad:
+            named = [(numbers[place], reason) for place, reason in bad]
+            raise _unreadable(self.source, named, self.reading)
+        return torch.from_numpy(np.stack(images))
 
 
 @dataclass(frozen=True)
 class Pictures:
     """Images of equal shape, uint8 or float, and the files they came from."""
 
-    rows: Grid | Tensor | Items
+    rows: Grid | Tensor | Items | Undecoded
     numbers: Tensor | None = None  # rows that could be read; all where None
-    names: tuple[str, ...] = ()  # of the files, in the order of the rows
-    skipped: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the files, in the order of the images
 
     def __len__(self) -> int:
         return len(self.numbers) if self.numbers is not None else self.num_rows
@@ -114,6 +168,11 @@ class Pictures:
         channels, height, width = self._shape[1:]
         return channels, height, width
 
+    @property
+    def disk_size(self) -> int:
+        """Bytes of the decoded copy in the cache."""
+        return int(self.rows.rows.nbytes) if isinstance(self.rows, Grid) else 0
+
     def take(self, index: Tensor) -> Tensor:
         """Images number ``index``: float32 ``[n, C, H, W]`` in [0, 1]."""
         index = index if self.numbers is None else self.numbers[index]
@@ -128,83 +187,99 @@ class Pictures:
         return self.rows.rows.shape if isinstance(self.rows, Grid) else self.rows.shape
 
 
-def open_pictures(images: object, reading: Reading) -> Pictures:
-    """Images from whatever an ``ImageDataModule`` takes."""
-    if isinstance(images, str | Path) and Path(images).suffix.lower() != ".npy":
-        folder = Path(images)
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: no such folder. Give a folder of images, a list of files or an array.")
-        found = image_files(folder, below=True)
-        if not found:
-            raise FileNotFoundError(f"{folder}: no images here or below; looked for {', '.join(EXTENSIONS)}.")
-        return from_files(found, tuple(path.relative_to(folder).as_posix() for path in found), reading)
-    if isinstance(images, list | tuple):
-        if not images:
-            raise ValueError("images is an empty list; give at least two files.")
-        if all(isinstance(image, str | Path) for image in images):
-            return from_files([Path(image) for image in images], tuple(map(str, images)), reading)
-        if all(isinstance(image, Image.Image) for image in images):
-            return Pictures(Items(images, reading))
-    if isinstance(images, IterableDataset) or (isinstance(images, Dataset) and not hasattr(images, "__len__")):
-        raise ValueError("A data set of images must have a length and numbers; give a DataLoader of it to the Trainer.")
-    if isinstance(images, Dataset):
-        return Pictures(Items(images, reading))
-    return from_array(images, reading)
+def from_data(images: Any, reading: Reading, image_key: str | None) -> Pictures:
+    """Images of an array or of a data set with a length and numbers."""
+    if isinstance(images, str | Path | np.ndarray | Tensor):
+        return from_array(images, reading)
+    if isinstance(images, dict) or not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
+        return from_array(images, reading)  # which says what was expected
+    return Pictures(Items(images, reading, image_key))
 
 
 def from_files(paths: list[Path], names: tuple[str, ...], reading: Reading) -> Pictures:
     """Images of files, decoded once into the cache."""
-    size = reading.size or (64, 64)
-    shape = (len(paths), 1 if reading.grayscale else 3, *size)
-    there = [path for path in paths if path.exists()]
-    key = fingerprint(there, names, shape, reading.crop, reading.background)
-    read = partial(read_image, size=size, crop=reading.crop, grayscale=reading.grayscale, background=reading.background)
+    return from_source(Files(paths, names, str(paths[0].parent)), reading)
+
+
+def decodes_each_time(source: Source, reading: Reading) -> bool:
+    """Return whether the decoded copy of a source would be larger than allowed."""
+    size = len(source) * int(np.prod(reading.decoded_shape))
+    if size <= reading.most_bytes:
+        return False
+    if not source.random_access:
+        raise ValueError(
+            f"{source.title}: decoded, its {len(source):,} images take {human_size(size)}, more than max_cache_gb "
+            "allows, and parquet cannot be read in random order. Raise max_cache_gb, lower image_size, or give a "
+            "stream: datasets.load_dataset('parquet', data_files=..., split='train', streaming=True)."
+        )
+    if reading.skip:
+        raise ValueError(
+            f"{source.title}: decoded, its {len(source):,} images take {human_size(size)}, more than max_cache_gb "
+            "allows; unreadable='skip' needs the decoded copy. Raise max_cache_gb or lower image_size."
+        )
+    return True
+
+
+def from_source(source: Source, reading: Reading) -> Pictures:
+    """Encoded images, decoded once into the cache; each time, where the decoded copy would be larger than allowed."""
+    if decodes_each_time(source, reading):
+        return Pictures(Undecoded(source, reading), names=tuple(source.names))
+    shape = (len(source), *reading.decoded_shape)
     bad: Bad = []
     grid = made_once(
-        cache_dir() / f"images-{key}.npy",
+        cache_dir() / f"images-{source.key(shape, reading.crop, reading.background)}.npy",
         shape,
-        lambda: _decode(paths, read, shape, bad, reading),
+        lambda: _decode(source, reading, bad),
         note=bad,  # filled while they are decoded
     )
+    names = tuple(source.names)
     if not grid.note:
         return Pictures(grid, names=names)
     if not reading.skip:
-        raise _unreadable(paths, grid.note, reading)
-    warnings.warn(f"Left out {_list(paths, grid.note)}.", stacklevel=2)
+        raise _unreadable(source, grid.note, reading)
+    warnings.warn(f"Left out {_list(source, grid.note)}.", stacklevel=2)
     lost = {number for number, _ in grid.note}
-    kept = [number for number in range(len(paths)) if number not in lost]
-    return Pictures(
-        grid, torch.tensor(kept), tuple(names[number] for number in kept), tuple(names[number] for number in lost)
-    )
+    kept = [number for number in range(len(source)) if number not in lost]
+    return Pictures(grid, torch.tensor(kept), tuple(names[number] for number in kept) if names else ())
 
 
-def _decode(
-    paths: list[Path],
-    read: Callable[[Path], Bytes],
-    shape: tuple[int, ...],
-    bad: Bad,
-    reading: Reading,
-) -> Iterator[Bytes]:
-    """The images of files in chunks; black, and an entry in ``bad``, for those that cannot be read."""
+def decode_all(images: Sequence[Any], reading: Reading, bad: Bad, pool: Any = None) -> list[Bytes]:
+    """Decode images in threads; black, and an entry in ``bad``, for those that cannot be read."""
 
     def attempt(number: int) -> Bytes:
         try:
-            return read(paths[number])
+            return reading.decode(images[number])
         except Exception as error:  # Pillow's decoders raise all kinds
             bad.append((number, " ".join(str(error).split()) or type(error).__name__))
-            return np.zeros(shape[1:], dtype=np.uint8)
+            return np.zeros(reading.decoded_shape, dtype=np.uint8)
 
+    numbers = range(len(images))
+    if pool is not None:
+        return list(pool.map(attempt, numbers))
+    if get_worker_info() is not None or len(numbers) < 8:  # the worker processes are what runs at once
+        return [attempt(number) for number in numbers]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow decodes without the interpreter's lock
+        return list(threads.map(attempt, numbers))
+
+
+def _decode(source: Source, reading: Reading, bad: Bad) -> Iterator[Bytes]:
+    """The images of a source in chunks; black, and an entry in ``bad``, for those that cannot be read."""
+    size = human_size(len(source) * int(np.prod(reading.decoded_shape)))
+    title = f"decoding into {size} of the cache"
     with (
-        ThreadPoolExecutor(os.cpu_count()) as pool,  # Pillow decodes without the interpreter's lock
-        tqdm(desc="reading images", total=len(paths), unit="image", disable=None, leave=False) as bar,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        tqdm(desc=title, total=len(source), unit="image", disable=None, leave=False) as bar,
     ):
-        for start in range(0, len(paths), CHUNK):
-            chunk = list(pool.map(attempt, range(start, min(start + CHUNK, len(paths)))))
-            yield np.stack(chunk)
-            bar.update(len(chunk))
+        done = 0
+        for images in source.chunks(CHUNK):
+            found: Bad = []
+            yield np.stack(decode_all(images, reading, found, pool))
+            bad += [(done + number, reason) for number, reason in found]
+            done += len(images)
+            bar.update(len(images))
     bad.sort()
     if bad and not reading.skip:
-        raise _unreadable(paths, bad, reading)
+        raise _unreadable(source, bad, reading)
 
 
 def from_array(images: Any, reading: Reading, name: str = "images") -> Pictures:
@@ -214,7 +289,7 @@ def from_array(images: Any, reading: Reading, name: str = "images") -> Pictures:
         try:
             images = np.load(images, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ValueError(f"{name}: not a readable .npy file ({error}).") from error
+            raise ValueError(f"{name}: not a readable .npy file ({error}).") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it is read-only: nobody writes to it
         rows = as_frames(images, name)
@@ -230,11 +305,35 @@ def _fit(rows: Tensor, reading: Reading) -> Tensor:
     return torch.cat([fit_tensor(chunk, size, reading.crop) for chunk in rows.split(CHUNK)])
 
 
-def _unreadable(paths: list[Path], bad: Bad, reading: Reading) -> ValueError:
-    return ValueError(f"Cannot read {_list(paths, bad)}. {reading.advice}")
+def _fields(item: Any, image_key: Any) -> dict[str, Any]:
+    """What is beside the image of an item, by name; the parts of a tuple after it are ``label``, ``label_2``, ..."""
+    if isinstance(item, dict):
+        return {str(name): value for name, value in item.items() if name != image_key}
+    if isinstance(item, tuple | list):
+        return {"label" if place == 1 else f"label_{place}": item[place] for place in range(1, len(item))}
+    return {}
 
 
-def _list(paths: list[Path], bad: Bad) -> str:
-    named = ", ".join(f"{paths[number]} ({reason})" for number, reason in bad[:MOST_NAMED])
+def _plain(value: Any) -> Any:
+    """Numbers of torch and NumPy as Python's; vectors as lists."""
+    return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
+
+
+def _is_label(value: Any) -> bool:
+    value = _plain(value)
+    cells = value if isinstance(value, list) else [value]
+    return bool(cells) and all(isinstance(cell, bool | int | float) for cell in cells)
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, Image.Image) or (isinstance(value, Tensor | np.ndarray) and value.ndim >= 2)
+
+
+def _unreadable(source: Source, bad: Bad, reading: Reading) -> ValueError:
+    return ValueError(f"Cannot read {_list(source, bad)}. {reading.advice}")
+
+
+def _list(source: Source, bad: Bad) -> str:
+    named = ", ".join(f"{source.describe(number)} ({reason})" for number, reason in bad[:MOST_NAMED])
     more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
-    return f"{len(bad)} of {len(paths)} files: {named}{more}"
+    return f"{len(bad)} of {len(source)} {source.unit}: {named}{more}"

@@ -1,5 +1,6 @@
-"""One's own images: a folder tree, a list of files, an array, a tensor or a data set of torch, and their labels."""
+"""Users' own images, from files, arrays, data sets and streams, and their labels."""
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,53 +12,72 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unknot._modes import evaluation_mode, representation
-from unknot._numbers import fraction, whole
+from unknot._numbers import fraction, not_negative, whole
 from unknot._seeding import Stream, derive_seed
+from unknot._words import did_you_mean
 from unknot.datamodules.arguments import height_and_width
-from unknot.datamodules.batches import FiniteDataModule
+from unknot.datamodules.batches import FiniteDataModule, Share
 from unknot.datamodules.own.decode import Crop, check_background, check_crop
-from unknot.datamodules.own.image_store import CHUNK, Pictures, Reading, open_pictures
-from unknot.datamodules.own.label_table import Table, read_table
+from unknot.datamodules.own.image_store import CHUNK, Pictures, Reading, decodes_each_time, from_data, from_source
+from unknot.datamodules.own.label_table import Table, from_columns, read_table
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
+from unknot.datamodules.own.sources import INSTALL, Source, open_source
+from unknot.datamodules.own.streams import ImageStream, is_stream
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
 
 Split = Literal["train", "val", "all"]
+MAX_CACHE_GB = 32.0
+STREAMED_VAL_BATCHES = 16
 
 
 class ImageDataModule(FiniteDataModule):
-    """One's own images ``[N, C, H, W]`` in [0, 1]: every epoch passes through them in a new order.
+    """Your own images ``[N, C, H, W]`` in [0, 1]: every epoch passes through them in a new order.
 
-    Files are decoded and resized once, with a progress bar, and kept in the cache as a memory-mapped file; a changed
-    file, or another size, makes it anew. Arrays and tensors stay where they are; a data set of torch is asked for every
-    image when it is its turn. Batch n of a rank is a function of (seed, rank, n) alone, augmentations included, so that
-    ranks share no image, the number of workers changes nothing, and a run resumes exactly.
+    Image files, wherever they are stored, are decoded and resized once, with a progress bar, and kept in the cache as a
+    memory-mapped file of one byte per value; a changed file, or another size, is decoded again. Arrays and tensors stay
+    where they are; a data set of torch is asked for every image when it is its turn. Batch n of a rank is a function of
+    (seed, rank, n) alone, augmentations included, so that ranks share no image, the number of workers changes nothing,
+    and a run resumes exactly.
+
+    A stream (``datasets.IterableDataset``, ``webdataset.WebDataset``, any iterable data set of torch) is read in its
+    order and shuffled in blocks of 1,024 neighbours. An epoch is ``steps_per_epoch`` batches. It resumes exactly if it
+    gives the same examples in the same order whenever it is read; what was trained on is passed over without decoding.
 
     Args:
-        images: a folder, searched with all its sub-folders; a list of files; a ``.npy`` file; an array or tensor
+        source: a folder, searched with all its sub-folders; a list of image files; a pandas DataFrame or a CSV file
+            with a column of paths; parquet files with a column of image bytes or paths; webdataset shards (``.tar``); a
+            Hugging Face ``Dataset``, ``DatasetDict`` or ``IterableDataset``; a ``.npy`` file; an array or tensor
             ``[N, C, H, W]`` or ``[N, H, W, C]``, uint8 or floats in [0, 1]; a list of Pillow images; or a data set of
-            torch whose items are images, or tuples that begin with one.
-        image_size: side, or (height, width), to resize to. By default 64 for files; all others keep their size.
+            torch whose items are images, tuples that begin with one, or dictionaries.
+        image_size: side, or (height, width), to resize to. By default 64 for image files; all others keep their size.
         crop: what of an image is resized: ``"fit"``, the largest centred part of the right aspect ratio; ``"none"``,
             all of it, stretched; or (height, width) in pixels around the centre.
         grayscale: one channel instead of three.
-        labels: factors of variation, for the metrics: the path of a CSV table with a header, whose first column is the
-            file, as a path from the folder or as in the list, and whose other columns are factors; for arrays all
-            columns are factors and row n is of image n. Or an integer array ``[N, F]``. Images without a row, with
-            empty cells only, or with -1 in all columns are not labelled.
-        factors: names of the columns to use; by default all.
+        labels: factors of variation, for the metrics: the path of a CSV or parquet table, a DataFrame, a dictionary of
+            columns, or an array ``[N, F]``. For images that have names, the first column of a table is the file, as a
+            path from the folder or as in the list; else row n is of image n. By default the columns of the source.
+        label_keys: names of the columns to use. By default all of a table; of a source's own columns all that hold
+            numbers, truth values or classes.
         num_bins: a column of fractions with more values than this is cut into as many bins of equal width; in every
             other column each value is a class of its own.
-        val_fraction: part of the images that is held out, the same whatever the seed.
+        val_fraction: part of the images that is held out, the same whatever the seed; not used where the source has a
+            split of its own called validation or test.
         unreadable: what to do about files that cannot be read: ``"error"``, or ``"skip"`` with a warning that names
             them.
         background: what shows through transparent parts of files, a colour by name or as ``#rrggbb``.
-        transform: for every training image ``[C, H, W]``, floats in [0, 1], anew each time: one of
+        transform: for every training image ``[C, H, W]``, floats in [0, 1], drawn again each time: one of
             ``torchvision.transforms.v2``, or any function.
         val_transform: for every held-out image; what also belongs there, such as a crop, but not augmentations.
         with_factors: batches are ``(images, factors)``, int64 ``[n, F]`` with -1 where there are no labels.
         with_labels: batches are ``(images, labelled_images, labels)``, as semi-supervised models take them: as many
             labelled images of the same split, drawn i.i.d., and their labels in [0, 1), which are the classes divided
             by their number.
+        image_key: column, field or key that holds the images. By default the usual names are looked for: ``image``,
+            ``img``, ``jpg``, ``png``, ``path`` and the like.
+        max_cache_gb: largest size of the decoded copy; images of which it would be larger are decoded in every epoch.
+        steps_per_epoch: batches of an epoch of a stream.
+        images: former name of ``source``.
+        factors: former name of ``label_keys``.
         batches: arguments of :class:`FiniteDataModule`: ``batch_size``, ``num_val_batches``, ``num_workers``, ``seed``
             and ``drop_last``.
 
@@ -70,12 +90,12 @@ class ImageDataModule(FiniteDataModule):
 
     def __init__(
         self,
-        images: str | Path | np.ndarray | Tensor | Sequence[str | Path] | Dataset[Any],
+        source: str | Path | np.ndarray | Tensor | Sequence[str | Path] | Dataset[Any] | Any | None = None,
         image_size: int | tuple[int, int] | None = None,
         crop: Crop = "fit",
         grayscale: bool = False,
-        labels: str | Path | np.ndarray | Tensor | None = None,
-        factors: Sequence[str] | None = None,
+        labels: str | Path | np.ndarray | Tensor | Any | None = None,
+        label_keys: Sequence[str] | None = None,
         num_bins: int = 20,
         val_fraction: float = 0.1,
         unreadable: Literal["error", "skip"] = "error",
@@ -84,47 +104,128 @@ class ImageDataModule(FiniteDataModule):
         val_transform: Transform | None = None,
         with_factors: bool = False,
         with_labels: bool = False,
+        image_key: str | None = None,
+        max_cache_gb: float = MAX_CACHE_GB,
+        steps_per_epoch: int = 1000,
+        images: str | Path | np.ndarray | Tensor | Sequence[str | Path] | Dataset[Any] | Any | None = None,
+        factors: Sequence[str] | None = None,
         **batches: Any,
     ) -> None:
         super().__init__(**batches)
+        source = _renamed("images", images, "source", source)
+        if source is None:
+            raise ValueError("ImageDataModule needs images: give source, such as a folder, an array or a data set.")
+        label_keys = _renamed("factors", factors, "label_keys", label_keys)
         fraction(val_fraction=val_fraction)
+        not_negative(max_cache_gb=max_cache_gb)
         if unreadable not in ("error", "skip"):
             raise ValueError(f"unreadable must be 'error' or 'skip', got {unreadable!r}.")
-        if (with_factors or with_labels) and labels is None:
-            raise ValueError("Batches with factors or labels need `labels`, a table or an array of them.")
         if with_factors and with_labels:
             raise ValueError("Give with_factors, for metrics, or with_labels, for semi-supervised models, not both.")
-        self.images = images
+        self.source = source
         self.image_size = None if image_size is None else height_and_width(image_size)
         self.crop = check_crop(crop)
         self.grayscale = grayscale
         self.labels = labels
-        self.factors = factors
+        self.label_keys = None if label_keys is None else [label_keys] if isinstance(label_keys, str) else [*label_keys]
         self.num_bins = whole("num_bins", num_bins, least=2)
         self.val_fraction = val_fraction
         self.unreadable = unreadable
         self.background = check_background(background)
         self.transform, self.val_transform = transform, val_transform
         self.with_factors, self.with_labels = with_factors, with_labels
+        self.image_key = image_key
+        self.max_cache_gb = max_cache_gb
+        self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
+        self._reading = Reading(
+            self.image_size,
+            self.crop,
+            grayscale,
+            background,
+            unreadable == "skip",
+            "Repair or remove them, or give unreadable='skip'.",
+            max_cache_gb * 1e9,
+        )
+        self._opened = self._open()
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo: str,
+        subset: str | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        streaming: bool = False,
+        **options: Any,
+    ) -> "ImageDataModule":
+        """Images of a data set of the Hugging Face Hub, or of a folder laid out like one.
+
+        Args:
+            repo: ``USER/NAME``, as ``datasets.load_dataset`` takes it.
+            subset: name of the configuration, where there are several.
+            revision: branch, tag or commit.
+            token: for private data sets; by default the one that ``hf auth login`` stored.
+            streaming: read it from the hub while training instead of downloading it first.
+            options: arguments of :class:`ImageDataModule`.
+        """
+        try:
+            import datasets
+        except ImportError:
+            raise ImportError(f"from_hub needs the library datasets: {INSTALL}") from None
+        try:
+            loaded = datasets.load_dataset(repo, subset, revision=revision, token=token, streaming=streaming)
+        except Exception as error:  # datasets raises what its parts raise
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"Cannot load the data set {repo!r}: {reason[:300]}") from None
+        return cls(loaded, **options)
+
+    def _open(self) -> Any:
+        """Find out what the source is, and check all that can be checked without decoding every image."""
+        opened = open_source(self.source, self.image_key)
+        labelled = self.labels is not None or self.with_factors or self.with_labels
+        if not isinstance(opened, Source) and is_stream(opened):
+            if labelled:
+                raise ValueError(
+                    "A stream has no labels that could be known beforehand. Load the data set without streaming, or "
+                    "leave out labels, with_factors and with_labels."
+                )
+            if self.num_workers:
+                raise ValueError("A stream is decoded by threads of this process; leave out num_workers.")
+            return ImageStream(opened, self._reading, self.image_key, self.val_fraction)
+        if not isinstance(opened, Source):
+            opened = from_data(opened, self._reading, self.image_key)
+        if len(opened) < 2:
+            raise ValueError(f"{len(opened)} readable images; at least two are needed, to train and to hold out.")
+        if isinstance(opened, Source):
+            decodes_each_time(opened, self._reading)  # refuses what could be neither kept nor read in random order
+        self._opened = opened
+        if labelled:
+            _ = self._all_labels
+        elif self.label_keys is not None:
+            self._check_label_keys()
+        return opened
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the images come in an order of their own and have no numbers."""
+        return isinstance(self._opened, ImageStream)
 
     def prepare_data(self) -> None:
         """Decode the files, once per machine."""
-        _ = self.pictures
+        if not self.is_stream:
+            _ = self.pictures
 
     def setup(self, stage: str = "fit") -> None:
-        """Open the images, and read the labels where mistakes in them should show before training."""
+        """Open the images."""
         super().setup(stage)
-        _ = self.pictures
-        if self.labels is not None:
-            _ = self.table
+        self.prepare_data()
 
     @cached_property
     def pictures(self) -> Pictures:
         """All readable images."""
-        advice = "Repair or remove them, or give unreadable='skip'."
-        skip = self.unreadable == "skip"
-        reading = Reading(self.image_size, self.crop, self.grayscale, self.background, skip, advice)
-        pictures = open_pictures(self.images, reading)
+        if isinstance(self._opened, ImageStream):
+            raise ValueError("The images of a stream have no numbers; load the data set without streaming.")
+        pictures = self._opened if isinstance(self._opened, Pictures) else from_source(self._opened, self._reading)
         if len(pictures) < 2:
             raise ValueError(f"{len(pictures)} readable images; at least two are needed, to train and to hold out.")
         return pictures
@@ -132,14 +233,117 @@ class ImageDataModule(FiniteDataModule):
     @cached_property
     def image_shape(self) -> tuple[int, int, int]:  # type: ignore[override]
         """(channels, height, width) of the images, for the model."""
-        return transformed_shape(self.pictures.take(torch.tensor([0])), self.val_transform or self.transform)
+        shape = self._untransformed_shape
+        transform = self.val_transform or self.transform
+        return shape if transform is None else transformed_shape(torch.zeros(1, *shape), transform)
+
+    @property
+    def _untransformed_shape(self) -> tuple[int, int, int]:
+        if isinstance(self._opened, Source):
+            return self._reading.decoded_shape
+        channels, height, width = self._opened.shape
+        return channels, height, width
 
     @cached_property
     def table(self) -> Table:
         """The labels of all readable images."""
+        table, numbers = self._all_labels, self.pictures.numbers
+        return table if numbers is None else table.rows(numbers)
+
+    @cached_property
+    def _all_labels(self) -> Table:
+        """The labels of all images of the source."""
+        opened = self._opened
         if self.labels is None:
-            raise ValueError("These images have no labels; give ImageDataModule a table of them: labels='factors.csv'.")
-        return read_table(self.labels, self.pictures, self.factors, self.num_bins, self.unreadable == "skip")
+            own = opened.rows if isinstance(opened, Pictures) else opened
+            keys = self._check_label_keys()
+            return from_columns(own.read_columns(keys), self.num_bins, len(opened), own.title)
+        names = () if isinstance(opened, Pictures) else tuple(opened.names)
+        lenient = self.unreadable == "skip"
+        return read_table(self.labels, names, len(opened), self.label_keys, self.num_bins, lenient)
+
+    def _check_label_keys(self) -> tuple[str, ...]:
+        """Names of the source's own columns of labels."""
+        own = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
+        columns = getattr(own, "columns", ())
+        for name in self.label_keys or ():
+            if name not in columns:
+                hint = did_you_mean(name, columns) if columns else "The source has none; give labels."
+                raise ValueError(f"No column {name!r} of labels. {hint}")
+        keys = tuple(self.label_keys or getattr(own, "label_keys", ()))
+        if not keys:
+            raise ValueError(
+                "These images have no labels. Give ImageDataModule a table of them, such as labels='factors.csv', or "
+                "name columns of the source with label_keys."
+            )
+        return keys
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the factors, as far as they are known without reading every image."""
+        if self.labels is not None or "_all_labels" in vars(self):
+            return self._all_labels.names
+        own = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
+        return tuple(self.label_keys or getattr(own, "label_keys", ()))
+
+    def __repr__(self) -> str:
+        channels, height, width = self.image_shape
+        count = "stream of images" if isinstance(self._opened, ImageStream) else f"{len(self._opened):,} images"
+        parts = [f"{count} of {channels} x {height} x {width}"]
+        if not self.is_stream and ("pictures" in vars(self) or self.unreadable == "error"):
+            train, val = (f"{len(self._splits[split]):,}" for split in ("train", "val"))
+            parts.append(f"{train} to train on, {val} held out")
+        if not self.is_stream:
+            parts.append(f"labels: {', '.join(self.label_names)}" if self.label_names else "no labels")
+        return f"{type(self).__name__}({'; '.join(parts)}; batch_size={self.batch_size})"
+
+    # Batches of a stream
+
+    def train_length(self, share: Share) -> int:
+        """Batches of a pass through the data; of a stream ``steps_per_epoch``."""
+        return self.steps_per_epoch if self.is_stream else super().train_length(share)
+
+    def train_batch(self, number: int, share: Share) -> Any:
+        """Batch ``number``: this rank's part of the examples that come next."""
+        if not isinstance(self._opened, ImageStream):
+            return super().train_batch(number, share)
+        step = share.ranks * self.batch_size
+        start = number * step + share.rank * self.batch_size
+        images = self._opened.batch(start, self.batch_size, step, share.seed)
+        return transformed(images, self.transform, share.generator(Stream.TRAIN_EXAMPLES, number))
+
+    def held_out_length(self, share: Share) -> int:
+        """Batches of a pass through what is held out; of a stream 16 unless ``num_val_batches`` is given."""
+        if not isinstance(self._opened, ImageStream):
+            return super().held_out_length(share)
+        examples = len(self._streamed_held_out(share))
+        return -(-examples // (share.ranks * self.batch_size))
+
+    def held_out_batch(self, number: int, share: Share) -> Any:
+        """Batch ``number`` of a pass through what is held out, in order."""
+        if not isinstance(self._opened, ImageStream):
+            return super().held_out_batch(number, share)
+        step = share.ranks * self.batch_size
+        together = self._streamed_held_out(share)[number * step : (number + 1) * step]
+        mine = together[share.rank :: share.ranks] or together[:1]
+        images = self._opened.decode(mine)
+        return transformed(images, self.val_transform, share.generator(Stream.HELD_OUT_DATA, number))
+
+    def _streamed_held_out(self, share: Share) -> list[Any]:
+        batches = self.num_val_batches or STREAMED_VAL_BATCHES
+        held_out: list[Any] = self._opened.held_out(batches * share.ranks * self.batch_size)
+        return held_out
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seed, and the length of a stream where it is known."""
+        length = {"stream_length": self._opened.length} if isinstance(self._opened, ImageStream) else {}
+        return super().state_dict() | length
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Resume with the batches of the saved run."""
+        super().load_state_dict(state_dict)
+        if isinstance(self._opened, ImageStream):
+            self._opened.length = state_dict.get("stream_length")
 
     def indices(self, split: Split = "all") -> Tensor:
         """Numbers of the images that train, are held out, or both."""
@@ -149,7 +353,16 @@ class ImageDataModule(FiniteDataModule):
 
     @cached_property
     def _splits(self) -> dict[str, Tensor]:
-        n = len(self.pictures)
+        lost = "pictures" in vars(self) or self.unreadable == "skip"  # numbers are those of the readable images
+        n = len(self.pictures) if lost else len(self._opened)
+        if (preset := getattr(self._opened, "held_out", None)) is not None:
+            chosen = torch.zeros(len(self._opened), dtype=torch.bool)
+            chosen[preset] = True
+            if lost and self.pictures.numbers is not None:
+                chosen = chosen[self.pictures.numbers]
+            if chosen.all() or not chosen.any():
+                raise ValueError("Both the training split and the one that is held out need at least one image.")
+            return {"train": (~chosen).nonzero()[:, 0], "val": chosen.nonzero()[:, 0], "all": torch.arange(n)}
         order = torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(0, Stream.HELD_OUT_DATA)))
         held_out = min(max(1, round(n * self.val_fraction)), n - 1)
         return {"train": order[held_out:].sort()[0], "val": order[:held_out].sort()[0], "all": torch.arange(n)}
@@ -212,3 +425,13 @@ class ImageDataModule(FiniteDataModule):
         ``evaluate`` fits on some of them and tests on others, see :meth:`LabelledImageDataset.split`.
         """
         return LabelledImageDataset(self.pictures, self.table, self.indices(split), self.val_transform)
+
+
+def _renamed(old: str, former: Any, new: str, value: Any) -> Any:
+    """The value of an argument that had another name."""
+    if former is None:
+        return value
+    if value is not None:
+        raise ValueError(f"Give {new}; {old} is its former name.")
+    warnings.warn(f"ImageDataModule({old}=...) is now called {new}; the former name goes away.", FutureWarning, 3)
+    return former

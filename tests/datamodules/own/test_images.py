@@ -453,7 +453,7 @@ def test_numbers_sort_as_numbers_and_few_fractions_are_classes(photos: Path, tmp
 
 
 def test_columns_can_be_chosen(photos: Path, tmp_path: Path) -> None:
-    data = module(photos, labels=table(tmp_path / "factors.csv", colours()), factors=["size", "colour"])
+    data = module(photos, labels=table(tmp_path / "factors.csv", colours()), label_keys=["size", "colour"])
     assert data.table.names == ("size", "colour")
     assert data.table.factors[4].tolist() == [1, 1]
 
@@ -545,7 +545,7 @@ def test_a_combination_that_was_never_seen_is_said(photos: Path, tmp_path: Path)
 
 
 def test_without_labels_it_is_said(photos: Path) -> None:
-    with pytest.raises(ValueError, match="no labels; give ImageDataModule a table"):
+    with pytest.raises(ValueError, match=r"no labels\. Give ImageDataModule a table"):
         module(photos).codes(lambda x: x)
 
 
@@ -558,8 +558,8 @@ BAD_TABLES: dict[str, tuple[str, str]] = {
     "nothing in it": ("file,a\n0.png,\n1.png, ", "every row is empty"),
     "absent image": (colours(21), "1 of its rows name images that are not there: 20.png"),
     "twice": (colours() + "\n3.png,blue,1,1", "two rows for 3.png"),
-    "empty cell": (colours().replace("blue", "", 1), "an empty cell in column 'colour'"),
-    "NaN": (colours().replace(",10,", ",nan,", 1), "column 'size' holds NaN"),
+    "empty column": ("file,a,b\n0.png,1,\n1.png,2,", "column 'b' is empty"),
+    "infinity": (colours().replace(",10,", ",inf,", 1), "column 'size' holds infinity"),
 }
 
 
@@ -603,7 +603,7 @@ def test_batches_for_semi_supervised_models() -> None:
             assert all(number % 2 for number in seen)
             assert {*seen, *numbers(images)} <= set(data.indices(split).tolist())
             assert targets[:, 0].tolist() == pytest.approx([(number // 4) / 5 for number in seen])
-    with pytest.raises(ValueError, match="need `labels`"):
+    with pytest.raises(ValueError, match="These images have no labels"):
         module(stack(), with_labels=True)
     with pytest.raises(ValueError, match="not both"):
         module(stack(), labels=labels, with_labels=True, with_factors=True)
@@ -624,13 +624,13 @@ def test_more_bad_labels_are_explained(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such file"):
         _ = module(photos, labels=tmp_path / "nowhere.csv").table
     with pytest.raises(ValueError, match="no column 'hue'; there are colour, size, weight"):
-        _ = module(photos, labels=path, factors=["hue"]).table
+        _ = module(photos, labels=path, label_keys=["hue"]).table
     with pytest.raises(ValueError, match="20 rows for 5 images"):
         _ = module(stack(5), labels=path).table
-    with pytest.raises(ValueError, match=r"integers \[20, F\], a row for every image, got torch.float32 \[20, 1\]"):
-        _ = module(stack(), labels=torch.rand(20, 1)).table
-    with pytest.raises(ValueError, match="2 names in `factors` for 1 columns"):
-        _ = module(stack(), labels=torch.zeros(20, 1, dtype=torch.long), factors=["a", "b"]).table
+    with pytest.raises(ValueError, match=r"an array \[20, F\], a row for every image, got Tensor of shape \[19, 1\]"):
+        module(stack(), labels=torch.rand(19, 1))
+    with pytest.raises(ValueError, match="2 names in label_keys for 1 columns"):
+        _ = module(stack(), labels=torch.zeros(20, 1, dtype=torch.long), label_keys=["a", "b"]).table
     with pytest.raises(ValueError, match="split must be one of train, val, all, got 'test'"):
         module(photos).indices("test")  # type: ignore[arg-type]
 

@@ -1,0 +1,189 @@
+"""Streams of images: data sets that can be read in order only, such as ``datasets.IterableDataset``.
+
+A stream has an order and no numbers, so a batch is found by reading on, and after a restart by passing over what was
+read before without decoding it. Examples are shuffled within blocks of neighbours. Batch n is then a function of (seed,
+rank, n) here too, if the stream gives the same examples in the same order whenever it is read.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unknot._seeding import Stream, derive_seed
+from unknot.datamodules.own.image_store import Bad, Items, Reading, decode_all
+from unknot.datamodules.own.sources import bytes_or_path, find_key, split_names
+
+BLOCK = 1024  # examples that are shuffled together
+
+
+def is_stream(data: Any) -> bool:
+    """Return whether a data set can be read in order only.
+
+    >>> is_stream([1, 2]), is_stream(torch.utils.data.ChainDataset([]))
+    (False, True)
+    """
+    if type(data).__name__ == "IterableDatasetDict":
+        return True
+    numbered = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    stream = isinstance(data, torch.utils.data.IterableDataset | torch.utils.data.Dataset) and not numbered
+    return stream or isinstance(data, torch.utils.data.IterableDataset)
+
+
+class ImageStream:
+    """Images of a stream, by blocks of neighbours.
+
+    Args:
+        data: an iterable data set of images, tuples or dictionaries, or a Hugging Face ``IterableDatasetDict``.
+        reading: their size.
+        image_key: where in an example the image is.
+        val_fraction: part of the stream that is held out, at equal distances, unless it has a split of its own.
+    """
+
+    def __init__(self, data: Any, reading: Reading, image_key: str | None, val_fraction: float) -> None:
+        self.reading = reading
+        self.held_out_data = None
+        self.every = max(2, round(1 / val_fraction))  # one of so many is held out
+        if isinstance(data, dict):
+            train, held_out = split_names(data)
+            data, self.held_out_data = data[train], data[held_out] if held_out else None
+        first = next(iter(data), None)
+        if first is None:
+            raise ValueError("The stream is empty; expected images, or tuples or dictionaries that hold one.")
+        self.image_key: Any = None
+        if isinstance(first, dict):
+            likely = [name for name, value in first.items() if not isinstance(value, str | int | float | bool)]
+            self.image_key = find_key(list(first), image_key, "The stream", "keys", likely)
+        elif isinstance(first, tuple | list):
+            self.image_key = 0
+        self.data = self._encoded(data)
+        self.held_out_data = None if self.held_out_data is None else self._encoded(self.held_out_data)
+        self.shape = tuple(self.decode([first if self.image_key is None else first[self.image_key]])[0].shape)
+        self.length: int | None = None  # training examples in a pass, once one is complete
+        self._forget()
+
+    def _encoded(self, data: Any) -> Any:
+        """The same stream without decoding, of which nothing but the image is read."""
+        features = getattr(data, "features", None)
+        if not features or self.image_key not in features:
+            return data
+        import datasets
+
+        data = data.select_columns([self.image_key])
+        if isinstance(features[self.image_key], datasets.Image):
+            data = data.cast_column(self.image_key, datasets.Image(decode=False))
+        return data
+
+    def _forget(self) -> None:
+        self._examples: Iterator[Any] | None = None
+        self._next = -1  # number of the example that comes next
+        self._blocks: dict[int, list[Any]] = {}
+        self._ahead: tuple[Any, Future[Tensor]] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._held_out: list[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        open_parts = ("_examples", "_ahead", "_pool", "_blocks", "_held_out")
+        return {name: value for name, value in self.__dict__.items() if name not in open_parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._forget()
+
+    def batch(self, start: int, size: int, step: int, seed: int) -> Tensor:
+        """``size`` training images from number ``start`` on; the next batch, ``step`` later, is decoded meanwhile."""
+        wanted = (start, size, step, seed)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            images = ahead[1].result()  # also where it is of no use: two threads must not read one stream
+        if ahead is None or ahead[0] != wanted:
+            images = self._batch(start, size, seed)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1)
+        following = (start + step, size, step, seed)
+        self._ahead = following, self._pool.submit(self._batch, start + step, size, seed)
+        return images
+
+    def _batch(self, start: int, size: int, seed: int) -> Tensor:
+        examples = []
+        for number in range(start, start + size):
+            block, place = divmod(number, BLOCK)
+            if block not in self._blocks:
+                self._blocks = {block: self._block(block, seed)}
+            examples.append(self._blocks[block][place])
+        return self.decode(examples)
+
+    def _block(self, block: int, seed: int) -> list[Any]:
+        first = block * BLOCK
+        if self._examples is None or self._next != first:
+            self._examples = self._from(first)
+        examples = list(islice(self._examples, BLOCK))
+        self._next = first + BLOCK
+        generator = torch.Generator().manual_seed(derive_seed(seed, Stream.TRAIN_DATA, block))
+        return [examples[place] for place in torch.randperm(BLOCK, generator=generator).tolist()]
+
+    def _from(self, number: int) -> Iterator[Any]:
+        """Training examples from ``number`` on, pass after pass."""
+        while True:
+            if self.length is not None:
+                number %= self.length
+            count = 0
+            start = number if self.held_out_data is not None else number + number // (self.every - 1) + 1
+            for position, example in self._read(self.data, start):
+                if self.held_out_data is not None or position % self.every:
+                    count += 1
+                    yield self._image(example)
+            if number == 0:
+                if count == 0:
+                    raise ValueError("The stream has too few examples to train on after some are held out.")
+                self.length = count
+            elif self.length is None:
+                # It may have ended before ``number``: only a count of all tells where in which pass that is.
+                self.length = sum(1 for position, _ in self._read(self.data, 0) if self._trains(position))
+                if not self.length:
+                    raise ValueError("The stream gives no examples any more; expected the same in every pass.")
+                if count == 0:
+                    continue
+            number = 0
+
+    def _trains(self, position: int) -> bool:
+        return self.held_out_data is not None or position % self.every != 0
+
+    def _read(self, data: Any, start: int) -> Iterator[tuple[int, Any]]:
+        """Examples and their positions from ``start`` on."""
+        if start and hasattr(data, "skip"):
+            return enumerate(data.skip(start), start)
+        return islice(enumerate(data), start, None)
+
+    def held_out(self, most: int) -> list[Any]:
+        """At most so many encoded examples that are held out; the same every time."""
+        if self._ahead is not None:
+            self._ahead[1].exception()  # two threads must not read one stream
+        if self._held_out is None or len(self._held_out) < most:
+            if self.held_out_data is not None:
+                examples: Any = iter(self.held_out_data)
+            else:
+                examples = (example for position, example in enumerate(self.data) if position % self.every == 0)
+            self._held_out = [self._image(example) for example in islice(examples, most)]
+            if not self._held_out:
+                raise ValueError("The split of the stream that is held out is empty.")
+        return self._held_out[:most]
+
+    def _image(self, example: Any) -> Any:
+        return bytes_or_path(example if self.image_key is None else example[self.image_key])
+
+    def decode(self, images: list[Any]) -> Tensor:
+        """Images ``[n, C, H, W]``, float32 in [0, 1]."""
+        images = [bytes_or_path(image) for image in images]
+        if isinstance(images[0], Tensor | np.ndarray):
+            batch = Items(images, self.reading).take(torch.arange(len(images)))
+            return batch if batch.is_floating_point() else batch / 255
+        bad: Bad = []
+        decoded = decode_all(images, self.reading, bad)
+        if bad:
+            raise ValueError(f"Cannot read an image of the stream ({bad[0][1]}). Leave it out of the stream.")
+        return torch.from_numpy(np.stack(decoded)) / 255
