@@ -89,7 +89,7 @@ class Items:
 
     @property
     def label_keys(self) -> tuple[str, ...]:
-        """Names of what is beside the images and holds numbers or truth values; text is a label only where it is named."""
+        """Names of what is beside the images and holds numbers or truth values."""
         return tuple(name for name, value in self._fields.items() if _is_label(value))
 
     @property

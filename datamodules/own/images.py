@@ -55,7 +55,8 @@ class ImageDataModule(FiniteDataModule):
         grayscale: one channel instead of three.
         labels: factors of variation, for the metrics: the path of a CSV or parquet table, a DataFrame, a dictionary of
             columns, or an array ``[N, F]``. For images that have names, the first column of a table is the file, as a
-            path from the folder or as in the list; else row n is of image n. By default the columns of the source.
+            path from the folder or as in the list; else row n is of image n. Empty cells, NaN and -1 are missing. By
+            default the columns of the source.
         label_keys: names of the columns to use. By default all of a table; of a source's own columns all that hold
             numbers, truth values or classes.
         num_bins: a column of fractions with more values than this is cut into as many bins of equal width; in every
@@ -397,7 +398,7 @@ class ImageDataModule(FiniteDataModule):
 
     @torch.no_grad()
     def codes(self, model: Any, split: Split = "all") -> tuple[Tensor, Tensor]:
-        """Codes ``[N, D]`` of the labelled images of a split and their factors ``[N, F]``: what every metric takes.
+        """Codes ``[N, D]`` of the labelled images of a split and their factors ``[N, F]``, -1 where one is missing.
 
         Args:
             model: a model with ``represent(images) -> codes``, or such a function.
@@ -410,14 +411,14 @@ class ImageDataModule(FiniteDataModule):
         >>> codes.shape, factors.shape
         (torch.Size([50, 1]), torch.Size([50, 2]))
         """
-        dataset = self.ground_truth(split)
-        represent, codes, factors = representation(model), [], []
+        indices = self.indices(split)
+        indices = indices[self.table.partly_labelled[indices]]
+        represent, codes = representation(model), []
         with evaluation_mode(model):
-            for start in range(0, len(dataset), CHUNK):
-                images, rows = dataset[start : start + CHUNK]
+            for part in indices.split(CHUNK):
+                images = transformed(self.pictures.take(part), self.val_transform, torch.Generator())
                 codes.append(torch.as_tensor(represent(images)).cpu())
-                factors.append(rows)
-        return torch.cat(codes), torch.cat(factors)
+        return torch.cat(codes), self.table.factors[indices]
 
     def ground_truth(self, split: Split = "all") -> LabelledImageDataset:
         """The labelled images of a split as a data set that ``evaluate`` and the other DataModules take.

@@ -1,7 +1,6 @@
 """Labels of users' images: factors of variation, from a table or an array, for all of them or for some."""
 
 import csv
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from unknot.datamodules.own.image_store import MOST_NAMED
 from unknot.datamodules.own.sources import INSTALL, Classes, Columns
+from unknot.labels import MISSING, Column, Kind, read_column
 
 
 @dataclass(frozen=True)
@@ -21,27 +21,60 @@ class Table:
     """Classes ``[N, F]`` of every image, -1 where a label is missing, and what they stand for."""
 
     factors: Tensor
-    names: tuple[str, ...]
-    values: tuple[tuple[str, ...], ...]  # of every factor, in the order of its classes
+    columns: Mapping[str, Column]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        return tuple(self.columns)
+
+    @property
+    def values(self) -> tuple[tuple[str, ...], ...]:
+        """What the classes of every factor stand for."""
+        return tuple(tuple(map(_name, column.values.values())) for column in self.columns.values())
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of classes of every factor."""
-        return tuple(map(len, self.values))
+        return tuple(len(column.values) for column in self.columns.values())
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of the factors, as in :class:`FactorSpace`."""
+        return tuple(column.kind for column in self.columns.values())
+
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Values of the factors, the centres of bins."""
+        return {name: tuple(map(_level, column.values.values())) for name, column in self.columns.items()}
+
+    @property
+    def partly_labelled(self) -> Tensor:
+        """Images that have a label of some factor: bool ``[N]``."""
+        return (self.factors != MISSING).any(1)
 
     @property
     def labelled(self) -> Tensor:
         """Images that have a label of every factor: bool ``[N]``."""
-        return (self.factors >= 0).all(1)
+        return (self.factors != MISSING).all(1)
 
     def rows(self, numbers: Tensor) -> "Table":
         """The labels of some of the images, with the classes that occur among them."""
-        factors, values = self.factors[numbers], []
-        for column, names in zip(factors.T, self.values, strict=True):  # views, which are written to
-            used, classes = column[column >= 0].unique(return_inverse=True)
-            column[column >= 0] = classes
-            values.append(tuple(names[number] for number in used.tolist()))
-        return Table(factors, self.names, tuple(values))
+        return _table(self.factors[numbers], self.columns)
+
+
+def _table(factors: Tensor, columns: Mapping[str, Column]) -> Table:
+    """Number the classes that occur from 0 on."""
+    numbered, levels = torch.full_like(factors, MISSING), {}
+    for place, (name, column) in enumerate(columns.items()):
+        known = factors[:, place] != MISSING
+        used, numbered[known, place] = factors[known, place].unique(return_inverse=True)
+        levels[name] = tuple(column.values[number] for number in used.tolist())
+    kept = {
+        name: column._replace(values=dict(enumerate(levels[name])), classes=numbered[:, place].numpy())
+        for place, (name, column) in enumerate(columns.items())
+    }
+    return Table(numbered, kept)
 
 
 def read_table(
@@ -94,19 +127,19 @@ def read_cells(labels: Any) -> dict[str, Any] | None:
 
 
 def from_columns(columns: Columns, num_bins: int, count: int, title: str) -> Table:
-    """The labels of images, from the cells of columns; empty cells, ``None`` and NaN are missing."""
+    """The labels of images, from the cells of columns, read by :func:`unknot.labels.read_column`."""
     if not columns:
         raise ValueError(f"{title}: no columns of labels.")
-    found = [_classes(title, name, cells, num_bins) for name, cells in columns.items()]
-    factors = torch.stack([classes for classes, _ in found], dim=1)
-    if len(factors) != count:
-        raise ValueError(f"{title}: {len(factors)} rows for {count} images; row n is of image n.")
+    for cells in columns.values():
+        if (rows := len(cells.numbers if isinstance(cells, Classes) else cells)) != count:
+            raise ValueError(f"{title}: {rows} rows for {count} images; row n is of image n.")
+    read = {name: _column(title, name, cells, num_bins) for name, cells in columns.items()}
+    factors = torch.from_numpy(np.stack([column.classes for column in read.values()], axis=1))
     if not (factors >= 0).any():
         raise ValueError(f"{title}: every row is empty; at least one image needs labels.")
     if empty := [name for name, column in zip(columns, factors.T, strict=True) if not (column >= 0).any()]:
         raise ValueError(f"{title}: column {empty[0]!r} is empty; leave it out with label_keys.")
-    table = Table(factors, tuple(columns), tuple(values for _, values in found))
-    return table.rows(torch.arange(count))  # without classes that have a name and no image
+    return _table(factors, read)
 
 
 def _array_columns(labels: Any, names: Sequence[str] | None, count: int) -> dict[str, Any]:
@@ -219,43 +252,28 @@ def _by_name(columns: Mapping[str, Any], images: Sequence[str], title: str, leni
     return {name: [None if place is None else columns[name][place] for place in places] for name in others}
 
 
-def _classes(title: str, name: str, cells: Any, num_bins: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Classes of the cells of a column, -1 where they are missing, and what they stand for."""
+def _column(title: str, name: str, cells: Any, num_bins: int) -> Column:
+    """The cells of a column as classes, -1 where they are missing."""
     if isinstance(cells, Classes):
-        return torch.from_numpy(cells.numbers.astype(np.int64)), cells.names
-    cells = [_cell(cell) for cell in (cells.tolist() if hasattr(cells, "tolist") else cells)]
-    known = [number for number, cell in enumerate(cells) if cell is not None]
-    classes = torch.full((len(cells),), -1)
-    if not known:
-        return classes, ()
-    present = [cells[number] for number in known]
+        return Column(cells.numbers.astype(np.int64), dict(enumerate(cells.names)), "categorical", None)
+    known = [cell for cell in cells if cell is not None]
+    if odd := [cell for cell in known[:1] if isinstance(cell, list | tuple | dict)]:
+        raise ValueError(f"{title}: column {name!r} holds a {type(odd[0]).__name__}; expected numbers or text.")
+    column: Any = np.empty(len(cells), dtype=object)
+    column[:] = [cell.strip() if isinstance(cell, str) else cell for cell in cells]
     try:
-        numbers = [float(cell) for cell in present]
-    except (TypeError, ValueError):
-        if odd := [cell for cell in present if not isinstance(cell, str | int | float)]:
-            raise ValueError(
-                f"{title}: column {name!r} holds a {type(odd[0]).__name__}; expected numbers or text."
-            ) from None
-        texts, found = np.unique([str(cell) for cell in present], return_inverse=True)
-        classes[known] = torch.from_numpy(found)
-        return classes, tuple(texts.tolist())
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"{title}: column {name!r} holds infinity; expected finite numbers, or empty cells.")
-    distinct, found = np.unique(numbers, return_inverse=True)
-    if len(distinct) > num_bins and not (distinct == np.round(distinct)).all():
-        edges = np.linspace(distinct[0], distinct[-1], num_bins + 1)
-        bins = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, num_bins - 1)
-        used, found = np.unique(bins, return_inverse=True)  # without the empty ones
-        classes[known] = torch.from_numpy(found)
-        return classes, tuple(f"{edges[bin]:.4g} to {edges[bin + 1]:.4g}" for bin in used)
-    classes[known] = torch.from_numpy(found)
-    return classes, tuple(f"{value:.6g}" for value in distinct)
+        return read_column(column, bins=num_bins, name=f"column {name!r}")
+    except ValueError as error:
+        raise ValueError(f"{title}: {error}") from None
 
 
-def _cell(cell: Any) -> Any:
-    """A cell, ``None`` where it is missing: an empty text, NaN, or a missing value of pandas."""
-    if isinstance(cell, str):
-        return cell.strip() or None
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:
-        return None
-    return cell
+def _name(value: Any) -> str:
+    """A value of a factor, for people."""
+    if isinstance(value, tuple):
+        return f"{value[0]:.4g} to {value[1]:.4g}"
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+
+
+def _level(value: Any) -> Any:
+    """A value of a factor, for computing: the centre of a bin."""
+    return sum(value) / 2 if isinstance(value, tuple) else value

@@ -42,9 +42,9 @@ class LabelledImageDataset(GroundTruthDataset):
     def __init__(self, pictures: Pictures, table: Table, indices: Tensor, transform: Transform | None = None) -> None:
         indices = indices[table.labelled[indices]]
         if not len(indices):
-            raise ValueError("None of these images has labels.")
+            raise ValueError("None of these images has a label of every factor; label more, or choose label_keys.")
         rows = table.factors[indices]
-        self.factor_space = ObservedSpace(table.names, table.sizes, rows)
+        self.factor_space = ObservedSpace(table.names, table.sizes, rows, kinds=table.kinds, levels=table.levels)
         self.transform = transform
         self.image_shape = transformed_shape(pictures.take(indices[:1]), transform)
         self.values = table.values

@@ -264,7 +264,7 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
         (["fit", "--model", "BetaVAE", "--data.dataset", "DSprites"], ["needs --data NAME", "FactorDataModule"]),
         (  # by their full names: where doctests are collected too, each class is there twice
             ["fit", "--model", "unknot.zoo.BetaVAE", "--data", "unknot.datamodules.ImageDataModule"],
-            ["ImageDataModule needs images."],
+            ["ImageDataModule needs images"],
         ),
         (["fit", "--config", "beta_vae_dsprites", "--pretrained", "nowhere"], ["nowhere: no such folder"]),
         (["fit", "--config", "ada_gvae_dsprites", "--pretrained", "model"], ["an AdaGVAE cannot start from a BetaVAE"]),

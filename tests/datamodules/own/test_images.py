@@ -559,7 +559,7 @@ BAD_TABLES: dict[str, tuple[str, str]] = {
     "absent image": (colours(21), "1 of its rows name images that are not there: 20.png"),
     "twice": (colours() + "\n3.png,blue,1,1", "two rows for 3.png"),
     "empty column": ("file,a,b\n0.png,1,\n1.png,2,", "column 'b' is empty"),
-    "infinity": (colours().replace(",10,", ",inf,", 1), "column 'size' holds infinity"),
+    "infinity": (colours().replace(",10,", ",inf,", 1), "labels of column 'size' must be finite"),
 }
 
 
@@ -636,9 +636,9 @@ def test_more_bad_labels_are_explained(photos: Path, tmp_path: Path) -> None:
 
 
 def test_skipped_files_may_stay_in_the_table(damaged: Path, tmp_path: Path) -> None:
-    data = module(damaged, labels=table(tmp_path / "factors.csv", colours(21)), unreadable="skip")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        data = module(damaged, labels=table(tmp_path / "factors.csv", colours(21)), unreadable="skip")
         factors = data.table.factors
     assert any("not there: 20.png" in str(warning.message) for warning in caught)
     assert not any("11.png" in str(warning.message) for warning in caught if "not there" in str(warning.message))
