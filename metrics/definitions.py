@@ -174,7 +174,7 @@ def _infomec(draws: "Draws") -> Any:
     discrete = "levels" in getattr(draws.model, "capabilities", ())
     scores = metrics.functional.infomec(codes, factors, discrete)
     permuted = metrics.functional.permuted_baseline(
-        lambda *rows: metrics.functional.infomec(*rows, discrete), codes, factors, repeats=1, seed=draws.seed
+        lambda *rows: metrics.functional.infomec(rows[0], rows[1], discrete), codes, factors, 1, draws.seed
     )
     return {
         "infomec": scores["infom"],

@@ -3,6 +3,7 @@
 from unknot.zoo.base import Model
 from unknot.zoo.dip import DIPVAEI, DIPVAEII
 from unknot.zoo.dspn import DSPNSetPredictor
+from unknot.zoo.factorised_support import HFSVAE
 from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
@@ -12,6 +13,7 @@ from unknot.zoo.schedules import Anneal, WarmupCosine
 from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
 from unknot.zoo.set_prediction import SetPredictor, SlotMLPSetPredictor, SlotSetPredictor
 from unknot.zoo.slots import SlotAttention
+from unknot.zoo.slow import SlowVAE
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
 from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior
 from unknot.zoo.weak import GVAE, MLVAE, AdaGVAE, AdaMLVAE
@@ -20,6 +22,7 @@ for _model in (
     *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
     *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
     *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
+    *(HFSVAE, SlowVAE),
     *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, WReN),
 ):
     register_model(_model)
@@ -42,6 +45,7 @@ __all__ = [
     "DIPVAEI",
     "DIPVAEII",
     "GVAE",
+    "HFSVAE",
     "MLVAE",
     "MODELS",
     "S2DIPVAEI",
@@ -76,6 +80,7 @@ __all__ = [
     "SlotAutoEncoder",
     "SlotMLPSetPredictor",
     "SlotSetPredictor",
+    "SlowVAE",
     "SupervisedVAE",
     "WReN",
     "WarmupCosine",

@@ -215,6 +215,7 @@ def test_a_sweep_that_was_changed_stays_whole() -> None:
 def test_the_models_to_load_are_of_every_class_and_end_at_the_strengths_that_they_state() -> None:
     jobs = Study.from_file("zoo32").jobs()
     models = {name for name, cls in unknot.zoo.MODELS.items() if issubclass(cls, unknot.zoo.VAE)}
+    models -= {"HFSVAE", "SlowVAE"}  # not among the bundled checkpoints yet
     assert {job.settings["method"] for job in jobs if job.settings["dataset"] == "dsprites"} == models
     annealed = 0
     for job in jobs:

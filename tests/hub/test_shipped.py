@@ -35,10 +35,13 @@ def cache(monkeypatch, tmp_path_factory):
 NAMES = [name.partition("/")[2] for name in refs.shipped_names()]
 
 
+NOT_TRAINED_YET = {"HFSVAE", "SlowVAE"}
+
+
 def test_every_class_of_the_zoo_is_there():
     classes = {json.loads((SHIPPED / name / "config.json").read_text())["model"] for name in NAMES}
     own = {name for name, cls in MODELS.items() if cls.__module__.startswith("unknot.zoo.")}
-    assert own <= classes
+    assert own - classes <= NOT_TRAINED_YET
 
 
 def test_all_are_in_the_list():

@@ -16,7 +16,7 @@ def pairs_or_labels(name: str) -> TensorDataset:
     images = torch.rand(24, *SHAPE, generator=generator)
     if name.startswith("S2") or name == "SupervisedVAE":
         return TensorDataset(images, images, torch.rand(24, 3, generator=generator))
-    if name.endswith(("GVAE", "MLVAE")):
+    if MODELS[name].batch == "pairs":
         return TensorDataset(images, images.flip(0), torch.randint(3, (24,), generator=generator))
     return TensorDataset(images)
 

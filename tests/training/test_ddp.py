@@ -80,7 +80,7 @@ for name, model_class in MODELS.items():
         data = SetDataModule(ClevrScenes(image_size=32, max_objects=4, samples=1), batch_size=4, num_val_batches=1)
     elif name.startswith("S2") or name == "SupervisedVAE":
         data = LabelledDataModule(dataset, num_labels=20, batch_size=4, num_val_batches=1)
-    elif name.endswith(("GVAE", "MLVAE")):
+    elif model_class.batch == "pairs":
         data = PairDataModule(dataset, k=1, group_label=True, batch_size=4, num_val_batches=1)
     else:
         data = FactorDataModule(dataset, batch_size=4, num_val_batches=1)

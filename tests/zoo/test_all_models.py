@@ -14,9 +14,9 @@ from unknot.zoo import MODELS, VAE, list_models
 SHAPE = (1, 32, 32)
 LATENT = 6
 
-UNSUPERVISED = ["BetaVAE", "AnnealedVAE", "FactorVAE", "BetaTCVAE", "DIPVAEI", "DIPVAEII"]
+UNSUPERVISED = ["BetaVAE", "AnnealedVAE", "FactorVAE", "BetaTCVAE", "DIPVAEI", "DIPVAEII", "HFSVAE"]
 LABELLED = ["S2BetaVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI", "SupervisedVAE"]
-PAIRED = ["GVAE", "MLVAE", "AdaGVAE", "AdaMLVAE"]
+PAIRED = ["GVAE", "MLVAE", "AdaGVAE", "AdaMLVAE", "SlowVAE"]
 TWO_NETWORKS = ["FactorVAE", "S2FactorVAE"]
 
 # No value is a default.
@@ -37,6 +37,8 @@ ARGUMENTS = {
     "MLVAE": {"beta": 2.5, "average": "harmonic"},
     "AdaGVAE": {"beta": 2.5, "num_changed": 2},
     "AdaMLVAE": {"beta": 2.5, "average": "harmonic", "num_changed": 2},
+    "HFSVAE": {"gamma": 2.5, "beta": 1.5, "num_pairs": 7},
+    "SlowVAE": {"gamma": 2.5, "rate": 3.5, "beta": 1.5, "reference": True},
 }
 
 SHARED = {
@@ -66,6 +68,8 @@ OWN_TERMS = {
     "MLVAE": {"weak_reconstruction"},
     "AdaGVAE": {"weak_reconstruction"},
     "AdaMLVAE": {"weak_reconstruction"},
+    "HFSVAE": {"factorised_support"},
+    "SlowVAE": {"weak_reconstruction", "transition"},
 }
 
 

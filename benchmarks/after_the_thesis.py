@@ -1,0 +1,64 @@
+"""Processor time of a training step of the models that came after the thesis, relative to a β-VAE.
+
+    python benchmarks/after_the_thesis.py
+
+One thread, 32 x 32 grey images, batches of 64 images (or of 32 pairs). Models take turns, and the least of many
+blocks counts, so that other programs on the machine disturb the ratios little.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from unknot import zoo
+
+SHAPE = (1, 32, 32)
+STEPS = 5  # of a block
+
+
+def step_of(model: Any, batch: Any) -> Callable[[], None]:
+    """One training step, as a function."""
+    optimizer = model.configure_optimizers()
+    optimizer = optimizer["optimizer"] if isinstance(optimizer, dict) else optimizer
+    optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer[0][0]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model.losses(batch)["loss"].backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    """Print a line for every model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, default=12)
+    blocks = parser.parse_args().blocks
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    images = torch.rand(64, *SHAPE)
+    pairs = (images[:32], images[32:])
+    models = {
+        "BetaVAE": (zoo.BetaVAE(image_shape=SHAPE), images),
+        "HFSVAE": (zoo.HFSVAE(image_shape=SHAPE), images),
+        "AdaGVAE": (zoo.AdaGVAE(image_shape=SHAPE), pairs),
+        "SlowVAE": (zoo.SlowVAE(image_shape=SHAPE), pairs),
+    }
+    steps = {name: step_of(model.train(), batch) for name, (model, batch) in models.items()}
+    best = dict.fromkeys(steps, float("inf"))
+    for _ in range(blocks):
+        for name, step in steps.items():
+            start = time.process_time()
+            for _ in range(STEPS):
+                step()
+            best[name] = min(best[name], (time.process_time() - start) / STEPS)
+    for name, seconds in best.items():
+        print(f"{name:12s} {1000 * seconds:7.1f} ms   {seconds / best['BetaVAE']:.2f} x BetaVAE")
+
+
+if __name__ == "__main__":
+    main()
