@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pandas as pd
 from unknot._files import replacing
 from unknot.studies import report_html, report_markdown
 from unknot.studies.analyses import ANALYSES, Result
+from unknot.studies.claims import Finding, decide_on
 from unknot.studies.population import Missing, Population
 
 CHAPTERS = (
@@ -32,6 +34,14 @@ class Report:
     """What an analysis that could not be made needs."""
     broken: dict[str, str] = field(default_factory=dict)
     """Errors that an analysis ended in, which the table should not have caused."""
+    table: pd.DataFrame | None = None
+    """What claims are decided on, if the report is of all analyses."""
+    resamples: int = 500
+
+    @cached_property
+    def claims(self) -> list[Finding]:
+        """The thesis' claims that the table can decide; none where only some analyses were asked for."""
+        return [] if self.table is None else decide_on(self.table, self.resamples)
 
     def numbers(self) -> pd.DataFrame:
         """All numbers, with their interval, what chance gives and what the thesis prints."""
@@ -127,7 +137,7 @@ def make_report(
         raise ValueError(f"Unknown analyses {', '.join(unknown)}; there are {', '.join(ANALYSES)}.")
     if resamples < 2:
         raise ValueError(f"resamples must be at least 2, got {resamples}.")
-    report = Report(Population(table))
+    report = Report(Population(table), table=table if only is None else None, resamples=resamples)
     for name in sorted(names, key=lambda name: CHAPTERS.index(ANALYSES[name].about["chapter"])):
         progress(name)
         try:

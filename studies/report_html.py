@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unknot.studies.analyses import ANALYSES, Number, Result, Sign
+from unknot.studies import claims
+from unknot.studies.analyses import ANALYSES, Number, Result
 from unknot.studies.population import by_figure, label
-from unknot.studies.statistics import sign_count
 
 if TYPE_CHECKING:
     from unknot.studies.report import Report
@@ -42,7 +42,7 @@ def page(report: "Report", title: str, pictures: dict[str, bytes]) -> str:
         f"<h1>{_text(title)}</h1>",
         _summary(report),
         _printed(report),
-        _sign_counts(report),
+        _claims(report),
     ]
     results = {result.name: result for result in report.results}
     for chapter, names in report.chapters().items():
@@ -114,24 +114,21 @@ def _printed(report: "Report") -> str:
     return f"<h2>Beside the thesis</h2><div class=wide><table>{head}{''.join(rows)}</table></div>"
 
 
-def _sign_counts(report: "Report") -> str:
-    rows: list[str] = []
-    every: list[Sign] = []
-    for result in report.results:
-        count = result.count()
-        if count.total:
-            every += result.signs
-            rows.append(
-                f"<tr><td><a href='#{result.name}'>{_text(result.title)}</a></td><td class=n>{count.agree}</td>"
-                f"<td class=n>{count.total}</td><td>{_text(result.found)}</td></tr>"
-            )
-    if not rows:
+def _claims(report: "Report") -> str:
+    """The thesis' claims that the table can decide, chapter by chapter."""
+    findings = report.claims
+    if not findings:
         return ""
-    total = sign_count([sign.observed for sign in every], [sign.expected for sign in every])
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in claims.counts(findings).items())
+    head = "<tr><th>claim</th><th>thesis</th><th>here, 95 % interval, models</th><th>verdict</th></tr>"
+    rows = []
+    for finding in findings:
+        *cells, verdict = (_text(cell) for cell in claims.cells(finding))
+        colour = {"reproduced": "yes", "contradicted": "no"}.get(finding.verdict, "")
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}<td class='{colour}'>{verdict}</td></tr>")
     return (
-        f"<h2>Signs</h2><p>{total.agree} of {total.total} directions that the thesis found are found here. They depend "
-        "on each other, so the count is no test.</p><div class=wide><table><tr><th></th><th>agree</th><th>of</th>"
-        f"<th>the thesis</th></tr>{''.join(rows)}</table></div>"
+        f"<h2>Claims of the thesis</h2><p>{counts}.</p><p class='small'>{_text(claims.RULE)}</p>"
+        f"<div class=wide><table>{head}{''.join(rows)}</table></div>"
     )
 
 
@@ -147,7 +144,7 @@ def _section(result: Result, picture: bytes) -> str:
         if s.agrees is not None
     )
     listed = (
-        f"<details><summary>{len(result.signs)} signs</summary><div "
+        f"<details><summary>directions that the thesis found</summary><div "
         f"class=wide><table><tr><th>claim</th><th>expected</th><th>here</th><th></th></tr>{signs}</table></div></details>"
         if signs
         else ""

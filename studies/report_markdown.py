@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unknot.studies import claims
 from unknot.studies.analyses import ANALYSES, Number, Result
-from unknot.studies.statistics import sign_count
 
 if TYPE_CHECKING:
     from unknot.studies.report import Report
@@ -26,17 +26,8 @@ def page(report: "Report", title: str) -> str:
     printed = [number for result in report.results for number in result.numbers if not np.isnan(number.thesis)]
     if printed:
         parts += ["## Beside the thesis", "\n".join([HEAD, *map(_row, printed)])]
-    counted = {result.title: result.count() for result in report.results if result.count().total}
-    if counted:
-        every = [sign for result in report.results for sign in result.signs]
-        total = sign_count([sign.observed for sign in every], [sign.expected for sign in every])
-        lines = [f"| {name} | {count.agree} | {count.total} |" for name, count in counted.items()]
-        parts += [
-            "## Signs",
-            f"{total.agree} of {total.total} directions that the thesis found are found here. They depend on each "
-            "other, so the count is no test.",
-            "\n".join(["| | agree | of |\n|---|---|---|", *lines]),
-        ]
+    if findings := report.claims:
+        parts += ["## Claims of the thesis", claims.RULE, claims.markdown(findings)]
     results = {result.name: result for result in report.results}
     for chapter, names in report.chapters().items():
         parts.append(f"## {chapter}")

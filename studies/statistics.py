@@ -331,6 +331,22 @@ def superiority(first: Any, second: Any) -> float:
     return float(stats.mannwhitneyu(a, b).statistic / (len(a) * len(b)))
 
 
+def bootstrap_superiority(values: Any, first: Any, weights: Floats) -> Floats:
+    """:func:`superiority` of some models over the others in resamples ``[B]``.
+
+    Each model is taken ``weights`` ``[B, N]`` times.
+
+    >>> bootstrap_superiority([2, 3, 1, 2], [True, True, False, False], np.ones((1, 4))).tolist()
+    [0.875]
+    """
+    array, mask = np.asarray(values, dtype=float), np.asarray(first, dtype=bool)
+    a, b = array[mask][:, None], array[~mask]
+    wins = (a > b) + 0.5 * (a == b)
+    left, right = weights[:, mask], weights[:, ~mask]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(((left @ wins) * right).sum(1) / (left.sum(1) * right.sum(1)))
+
+
 def discordant_share(x: Any, y: Any) -> tuple[float, Floats]:
     """Share of pairs of models of which the one with more ``x`` has less ``y``; ties count half.
 

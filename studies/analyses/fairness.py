@@ -94,12 +94,13 @@ def adjusted_metrics(population: Population, resamples: int, seed: int) -> Resul
         raise Missing(f"Needs at least {NEIGHBOURS + 2} models of one data set, for {NEIGHBOURS} neighbours of each.")
     adjusted_models = _adjusted(models, [*metrics, "unfairness"])
     names = [f"adjusted {metric}" for metric in metrics]
-    among = correlations(adjusted_models, names, names, resamples, seed).long
+    among_all = correlations(adjusted_models, names, names, resamples, seed)
+    among = among_all.long
     among = among[among.row < among.column].assign(kind="among adjusted metrics")
     original = correlations(adjusted_models, metrics, names, resamples, seed).long
     original = original[("adjusted " + original.row) == original.column].assign(kind="with the original metric")
-    fair = correlations(adjusted_models, names, ["adjusted unfairness"], resamples, seed).long
-    table = pd.concat([among, original, fair.assign(kind="with adjusted unfairness")], ignore_index=True)
+    fair = correlations(adjusted_models, names, ["adjusted unfairness"], resamples, seed)
+    table = pd.concat([among, original, fair.long.assign(kind="with adjusted unfairness")], ignore_index=True)
     for side in ("row", "column"):
         table[side] = table[side].str.removeprefix("adjusted ")
     signs = []
@@ -114,17 +115,10 @@ def adjusted_metrics(population: Population, resamples: int, seed: int) -> Resul
         claim = what.get(line.kind, f"adjusted, with {label(line.column)}")
         signs.append(Sign(f"{label(line.row)} {claim}, {line.dataset}", expected, line.rho, line.low, line.high))
     claimed = table[table.row.isin(CLAIMED)]
+    shared = [f"adjusted {metric}" for metric in metrics if metric in CLAIMED]
     numbers = [
-        Number(
-            "mean ρ with adjusted unfairness",
-            mean_of(claimed[claimed.kind == "with adjusted unfairness"].rho),
-            chance=0.0,
-        ),
-        Number(
-            "mean ρ among adjusted metrics",
-            mean_of(claimed[(claimed.kind == "among adjusted metrics") & claimed.column.isin(CLAIMED)].rho),
-            chance=0.0,
-        ),
+        *mean_rho(adjusted_models, fair, shared, ["adjusted unfairness"], "mean ρ with adjusted unfairness", seed),
+        *mean_rho(adjusted_models, among_all, shared, shared, "mean ρ among adjusted metrics", seed),
         Number("mean ρ with the original metric", mean_of(claimed[claimed.kind == "with the original metric"].rho)),
     ]
     across = table[table.kind == "with adjusted unfairness"].pivot(index="row", columns="dataset", values="rho")

@@ -10,6 +10,7 @@ from unknot.studies.population import DOWNSTREAM, UNSUPERVISED_SCORES, Missing, 
 from unknot.studies.statistics import (
     Floats,
     block_weights,
+    bootstrap_superiority,
     bootstrap_variance_explained,
     interval,
     sign_count,
@@ -136,6 +137,12 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
         numbers.append(
             Number(f"{text}, R² as it is", mean_of(of.r2), chance=mean_of(of.null), thesis=thesis, percent=True)
         )
+    both = table.pivot(index=["dataset", "metric"], columns="by", values="adjusted")
+    if "method" in both and len(drawn["method"]) == len(drawn["setting"]):
+        beyond = np.mean(drawn["setting"], axis=0) - np.mean(drawn["method"], axis=0)
+        value = mean_of(both.setting - both.method)
+        name = "strength beyond the method, adjusted R²"
+        numbers.append(Number(name, value, *interval(beyond), chance=0.0, thesis=0.22, percent=True))
     main = next(number for number in numbers if number.label == "method and strength, adjusted R²")
     significant = int((table[table.by == "setting"].p < 0.05).sum())
 
@@ -165,7 +172,7 @@ def scores_by_method(population: Population, resamples: int, seed: int) -> Resul
     methods = by_figure(models.frame.method)
     if len(methods) < 2:
         raise Missing(f"Needs at least two unsupervised methods; the table has {', '.join(methods) or 'none'}.")
-    lines, wins, parts = [], [], {}
+    lines, wins, drawn, parts = [], [], [], {}
     for dataset, part in models.parts():
         for metric in metrics:
             by = part.dropna(subset=[metric]).groupby("method")[metric]
@@ -178,7 +185,10 @@ def scores_by_method(population: Population, resamples: int, seed: int) -> Resul
                 for m in by_figure(quartiles.index)
             ]
             best = str(quartiles[0.5].idxmax())
-            wins.append((best, superiority(by.get_group(best), part.loc[part.method != best, metric])))
+            of = part.dropna(subset=[metric])
+            wins.append((best, superiority(by.get_group(best), of.loc[of.method != best, metric])))
+            weights = block_weights(of.setting, resamples, seed, strata=of.method)
+            drawn.append(bootstrap_superiority(of[metric], of.method == best, weights))
             parts[f"{dataset}, {label(metric)}"] = {m: by.get_group(m).to_numpy() for m in by_figure(quartiles.index)}
     if not wins:
         raise Missing("No score of the table is there for two methods on one data set.")
@@ -186,7 +196,13 @@ def scores_by_method(population: Population, resamples: int, seed: int) -> Resul
     share, top = mean_of([win for _, win in wins]), str(most.index[0])
     return Result(
         [
-            Number("a model of the best method beats one of another", share, chance=0.5, percent=True),
+            Number(
+                "a model of the best method beats one of another",
+                share,
+                *interval(np.mean(drawn, axis=0)),
+                chance=0.5,
+                percent=True,
+            ),
             Number(f"scores on which {label(top)} has the best median", most.iloc[0] / len(wins), percent=True),
         ],
         f"A random model of the method with the best median beats a random model of another one {100 * share:.0f} % of "

@@ -23,7 +23,7 @@ from unknot.studies.population import (
     kinds_of_pairs,
     label,
 )
-from unknot.studies.statistics import block_weights, interval, rank_correlations, superiority
+from unknot.studies.statistics import block_weights, bootstrap_superiority, interval, rank_correlations, superiority
 
 CHAPTER = "Weakly-Supervised Disentanglement"
 LOSS, OWN_LOSS = "weak_reconstruction", "val/weak_reconstruction"
@@ -39,7 +39,7 @@ def _adaptive(population: Population, *columns: str, why: str = "") -> Populatio
     return models
 
 
-def _equal_pairs(models: Population) -> Population:
+def equal_pairs(models: Population) -> Population:
     """Models with a data set for each kind of pairs, and one more where the loss is of the same pairs for all.
 
     ``val/weak_reconstruction`` is measured on pairs of the kind that the model was trained on. A
@@ -75,7 +75,7 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
     if (ks[weak] == "rnd").any() and (ks[weak] != "rnd").any():
         notes.append("Of the adaptive models those with k = rnd are compared, as in the thesis.")
         models = models.only(~weak | (ks == "rnd"))
-    lines, parts, drawn = [], {}, []
+    lines, parts, drawn, drawn_best = [], {}, [], []
     for place, (dataset, part) in enumerate(models.parts()):
         adaptive = part.method.isin(ADAPTIVE)
         if not adaptive.any() or adaptive.all():
@@ -88,9 +88,8 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
             if not len(single) or not len(pairs):
                 continue
             win = superiority(pairs, single)
-            best = superiority(
-                pairs, groups[max((m for m in groups if m not in ADAPTIVE), key=lambda m: np.median(groups[m]))]
-            )
+            rival = max((m for m in groups if m not in ADAPTIVE), key=lambda m: np.median(groups[m]))
+            best = superiority(pairs, groups[rival])
             both = [superiority(groups["AdaGVAE"], groups["AdaMLVAE"])] if set(ADAPTIVE) <= set(groups) else [np.nan]
             lines.append(
                 {
@@ -106,10 +105,11 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
                 }
             )
             parts[f"{dataset}, {label(metric)}"] = groups
-            x = (single.to_numpy()[:, None] < pairs.to_numpy()) + 0.5 * (single.to_numpy()[:, None] == pairs.to_numpy())
-            a = block_weights(of.loc[single.index].setting, resamples, seed + place)
-            b = block_weights(of.loc[pairs.index].setting, resamples, seed + place + 1)
-            drawn.append(np.einsum("bi,ij,bj->b", a, x, b, optimize=True) / (a.sum(1) * b.sum(1)))
+            for into, rivals in ((drawn, single.index), (drawn_best, of.index[of.method == rival])):
+                both_sides = of.loc[[*pairs.index, *rivals]]
+                side = np.isin(both_sides.index, pairs.index)
+                weights = block_weights(both_sides.setting, resamples, seed + place, strata=side)
+                into.append(bootstrap_superiority(both_sides[metric], side, weights))
     if not lines:
         raise Missing("No data set has both unsupervised and adaptive models with the same metric.")
     table = pd.DataFrame(lines)
@@ -133,6 +133,7 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
             Number(
                 "it beats a model of the best unsupervised method",
                 mean_of(table["wins against the best method"]),
+                *interval(np.mean(drawn_best, axis=0)),
                 chance=0.5,
                 percent=True,
             ),
@@ -156,7 +157,7 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
 )
 def weak_loss(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of the weak loss with the metrics on equal pairs, and how good the model with the lowest is."""
-    models = _equal_pairs(_adaptive(population, LOSS, why=HINT))
+    models = equal_pairs(_adaptive(population, LOSS, why=HINT))
     metrics = models.metrics()
     models.need_models(4, "adaptive models")
     found = correlations(models, [LOSS], metrics, resamples, seed)
@@ -326,7 +327,7 @@ def group_labels(population: Population, resamples: int, seed: int) -> Result:
 )
 def weak_downstream(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of the weak loss with downstream accuracies."""
-    models = _equal_pairs(_adaptive(population, LOSS, why=HINT))
+    models = equal_pairs(_adaptive(population, LOSS, why=HINT))
     columns = models.has(*DOWNSTREAM)
     if not columns:
         raise Missing("Needs downstream accuracies of adaptive models: score with downstream_gbt and downstream_lr.")
@@ -347,7 +348,7 @@ def weak_downstream(population: Population, resamples: int, seed: int) -> Result
 def covariate_shift(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of accuracy under covariate shift with metrics and weak loss, and the accuracy that it costs."""
     adaptive = population.methods(*ADAPTIVE).has("covariate_shift")
-    models = _equal_pairs(population.methods(*ADAPTIVE)) if adaptive else population
+    models = equal_pairs(population.methods(*ADAPTIVE)) if adaptive else population
     models.need("covariate_shift", why="score the models with covariate_shift")
     models.need_models(4)
     metrics = models.metrics()
@@ -384,7 +385,7 @@ def covariate_shift(population: Population, resamples: int, seed: int) -> Result
 def weak_fairness(population: Population, resamples: int, seed: int) -> Result:
     """Rank correlation of weak loss and metrics with unfairness on equal pairs, and the picks of both worlds."""
     adaptive = _adaptive(population, LOSS, "unfairness", why=f"{HINT}; and unfairness")
-    models = _equal_pairs(adaptive)
+    models = equal_pairs(adaptive)
     models.need_models(4, "adaptive models")
     rows = [LOSS, *models.metrics()]
     found = correlations(models, rows, ["unfairness"], resamples, seed)
@@ -429,7 +430,7 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
             "the metric reasoning."
         )
     population.need_models(4)
-    models = _equal_pairs(population)
+    models = equal_pairs(population)
     rows = [*models.metrics(), *models.has(LOSS, "dci_informativeness_test", ACCURACY)]
     found = correlations(models, rows, list(steps.values()), resamples, seed)
     few = next(iter(steps.values()))
