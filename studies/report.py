@@ -137,7 +137,7 @@ def make_report(
         raise ValueError(f"Unknown analyses {', '.join(unknown)}; there are {', '.join(ANALYSES)}.")
     if resamples < 2:
         raise ValueError(f"resamples must be at least 2, got {resamples}.")
-    report = Report(Population(table), table=table if only is None else None, resamples=resamples)
+    report = Report(Population(table), table=table if set(names) == set(ANALYSES) else None, resamples=resamples)
     for name in sorted(names, key=lambda name: CHAPTERS.index(ANALYSES[name].about["chapter"])):
         progress(name)
         try:

@@ -23,7 +23,14 @@ from unknot.studies.population import (
     kinds_of_pairs,
     label,
 )
-from unknot.studies.statistics import block_weights, bootstrap_superiority, interval, rank_correlations, superiority
+from unknot.studies.statistics import (
+    Floats,
+    block_weights,
+    bootstrap_superiority,
+    interval,
+    rank_correlations,
+    superiority,
+)
 
 CHAPTER = "Weakly-Supervised Disentanglement"
 LOSS, OWN_LOSS = "weak_reconstruction", "val/weak_reconstruction"
@@ -75,7 +82,9 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
     if (ks[weak] == "rnd").any() and (ks[weak] != "rnd").any():
         notes.append("Of the adaptive models those with k = rnd are compared, as in the thesis.")
         models = models.only(~weak | (ks == "rnd"))
-    lines, parts, drawn, drawn_best = [], {}, [], []
+    lines, parts = [], {}
+    drawn: list[Floats] = []
+    drawn_best: list[Floats] = []
     for place, (dataset, part) in enumerate(models.parts()):
         adaptive = part.method.isin(ADAPTIVE)
         if not adaptive.any() or adaptive.all():
