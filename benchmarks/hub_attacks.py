@@ -272,16 +272,33 @@ def full(folder: Path) -> str:
             while status == 200:
                 status = served.commit(str(kept), {f"{kept}.bin": b"\0" + os.urandom(6_000_000)})
                 kept += status == 200
-            read = served.ask("GET", "/api/models")[0]
+            read, left = served.ask("GET", "/api/models")[0], room(folder)
+            refused = {served.commit("refused", {"x.bin": b"\0" + os.urandom(6_000_000)}) for _ in range(5)}
+            used = left - room(folder)
             served.end()
             served.start()
-            titles, whole = served.titles(), served.whole()
+            titles, whole, parts = served.titles(), served.whole(), served.parts()
+            lines = [{"key": "header", "value": {"summary": "fewer"}}]
+            lines += [{"key": "deletedFile", "value": {"path": f"{number}.bin"}} for number in range(1, kept)]
+            fewer = served.ask("POST", f"/api/models/{REPO}/commit/main", "\n".join(map(json.dumps, lines)).encode())[0]
+            squashed = served.ask("POST", f"/api/models/{REPO}/super-squash/main", b"{}")[0]
+            served.end(signal.SIGTERM)
+            served.start()
+            freed, again = room(folder) - left, served.commit("again", {"y.bin": b"\0" + os.urandom(6_000_000)})
             return (
-                f"{kept} commits of 6 MB, then {status}; reading {read}; after SIGKILL {len(titles) - 1} commits, "
-                f"{whole} files whole, {served.parts()} parts"
+                f"{kept} commits of 6 MB, then {status}; reading {read}; 5 more refused ({refused}) left {used} bytes;"
+                f" after SIGKILL {len(titles) - 1} commits, {whole} files whole, {parts} parts; all files but one"
+                f" deleted ({fewer}), squashed ({squashed}), started again: {freed / 1e6:.1f} MB reclaimed, next commit"
+                f" {again}, {served.whole()} files whole"
             )
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def room(folder: Path) -> int:
+    """Free bytes of a file system."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_bsize
 
 
 def main() -> None:
