@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,8 +20,8 @@ from unknot.hub.web.serving import Answer, Content, body_bytes, body_json, field
 
 MODEL = "/api/models/{namespace}/{name}"
 REVISION = "{revision:part}"
-LAST = 2000
-"""Commits that are searched for the last change of a file."""
+LAST = 100_000
+"""Entries of commits that are searched for the last change of each file: half a second of the processor."""
 HELD = "\0"
 """Stands for an encoded slash in a path, so that it is part of a name until the path was taken apart."""
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"
@@ -96,10 +96,10 @@ class Downloads:
         """Entries with the last commit that changed each, as far as it is found."""
         changed: dict[str, dict[str, str]] = {}
         pending = {entry["path"]: entry["oid"] for entry in entries}
-        history = islice(self.store.history(repo_id, commit.id), LAST)
-        before = next(history)
-        for older in [*history, None]:
-            if not pending or (older is None and before.parent is not None):
+        left, before = LAST, commit
+        for older in chain(islice(self.store.history(repo_id, commit.id), 1, None), [None]):
+            left -= len(older.files) + 10 if older else 0
+            if not pending or left < 0 or (older is None and before.parent is not None):
                 break
             known = entries_of(older) if older else {}
             for path, oid in list(pending.items()):

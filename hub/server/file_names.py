@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from unknot.hub.naming import check_repo_id
+from unknot.hub.naming import COMMIT, check_repo_id
 
 DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
 DEVICES |= {f"{device}{number}" for device in ("com", "lpt") for number in "0123456789¹²³"}
@@ -40,6 +40,24 @@ def check_file_name(path: str) -> str:
             continue
         raise ValueError(f"{path[:100]!a} is not a name for a file in a repository: {reason}.")
     return path
+
+
+def check_ref(name: str) -> str:
+    """Refuse a name for a branch or a tag that git would refuse, or that looks like a commit or another reference.
+
+    >>> check_ref("feature/x"), check_ref("v1.0")
+    ('feature/x', 'v1.0')
+    >>> check_ref("two words")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'two words' cannot name a branch or a tag. Use letters, digits, '-', '_', '.' and '/'.
+    """
+    plain = re.fullmatch(r"[^\s\x00-\x1f~^:?*\[\\]{1,200}", name)
+    refused = not plain or name.startswith("refs/") or COMMIT.fullmatch(name)
+    parts = name.split("/")
+    if refused or any(not part or part[0] in ".-" or part.endswith((".", ".lock")) or ".." in part for part in parts):
+        raise ValueError(f"{name[:100]!a} cannot name a branch or a tag. Use letters, digits, '-', '_', '.' and '/'.")
+    return name
 
 
 def check_together(paths: Iterable[str], added: Collection[str]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from unknot.hub.naming import COMMIT, HASH
 from unknot.hub.server.audit import AuditLog
 from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
-from unknot.hub.server.file_names import check_file_name, check_new_repo, check_together, folded
+from unknot.hub.server.file_names import check_new_repo, check_ref, check_together, folded
 from unknot.hub.server.folder import AUDIT, FOLDERS, take_folder
 from unknot.hub.server.incoming import Incoming, digest, is_part
 from unknot.hub.server.quota import Quota, sizes_of
@@ -207,7 +207,7 @@ class Store:
         """Make an empty repository."""
         with self._lock:
             self._check_free(repo_id)
-            first = self._records.write_commit(repo_id, None, "Create the repository", author, {})
+            first = self._records.write_commit(repo_id, None, "initial commit", author, {})
             repo = Repo(repo_id, private, first.date, {"main": first.id}, {})
             self._write_repo(repo)
             self.audit.write(author, "create", repo_id, private=private)
@@ -219,7 +219,7 @@ class Store:
         check_new_repo(repo_id, names)
         same = next((name for name in names if name.casefold() == repo_id.casefold()), None)
         if same or (self._records.folder(repo_id) / "repo.json").exists():
-            raise Taken(f"Repository {same or repo_id} exists already.")
+            raise Taken(f"A model repository called {same or repo_id} already exists.")
 
     def delete(self, repo_id: str, user: str) -> None:
         """Put a repository in the trash, where it stays for some days."""
@@ -361,24 +361,22 @@ class Store:
 
     def point(self, repo_id: str, kind: str, name: str, revision: str | None, user: str) -> None:
         """Set a branch or a tag (``kind``) to a revision, or remove it (None)."""
-        check_file_name(name)
-        if name[0] in ".-" or name.startswith("refs/") or ".." in name or COMMIT.fullmatch(name):
-            raise ValueError(
-                f"{name[:100]!r} cannot name a branch or a tag. Use letters, digits, '-', '_', '.' and '/'."
-            )
         with self._lock:
             repo = self.repo(repo_id)
             kinds = {"branch": dict(repo.branches), "tag": dict(repo.tags)}
+            ref = f"refs/{'heads' if kind == 'branch' else 'tags'}/{name[:100]}"
             if revision is None:
                 if name not in kinds[kind]:
-                    raise Missing("RevisionNotFound", f"{repo_id} has no {kind} {name!r} to remove.")
-                if (kind, name) == ("branch", "main"):
-                    raise Protected("main is the branch that everybody loads; it cannot be removed.")
+                    raise Missing("RevisionNotFound", f"Invalid rev id: {repo_id} has no {ref}.")
+                if ref == "refs/heads/main":
+                    raise Protected(f"Cannot delete {ref}: it is the branch that everybody loads.")
                 del kinds[kind][name]
-            elif name in kinds[kind]:
-                raise Taken(f"{repo_id} has a {kind} {name!r} already.")
             else:
-                kinds[kind][name] = self.snapshot(repo_id, revision)[1].id
+                oid = self.snapshot(repo_id, revision)[1].id
+                check_ref(name)
+                if name in kinds[kind]:
+                    raise Taken(f"Reference {ref} already exists in {repo_id}.")
+                kinds[kind][name] = oid
             self._write_repo(replace(repo, branches=kinds["branch"], tags=kinds["tag"]))
             self.audit.write(user, f"remove {kind}" if revision is None else kind, repo_id, name=name)
 

@@ -44,13 +44,17 @@ class Uploads:
 
     async def validate(self, request: Request) -> Response:
         """``POST /api/validate-yaml``: one at a time, as a card can cost seconds, and clients send no token."""
-        text = str((await body_json(request)).get("content", ""))
+        text = str((await body_json(request)).get("content", "")).lstrip()
         if self.access.user(request) is None and len(text) > CARD:
             raise HTTPException(413, f"A card of more than {CARD >> 10} kB is checked for users of this hub only.")
         async with self._checking:
             card = await run_in_threadpool(read_card, text)
-        errors = [{"message": f"README.md: {card.problem}"}] if card.problem else []
-        return Answer({"errors": errors, "warnings": []}, status_code=400 if errors else 200)
+        problem = card.problem
+        if not isinstance(card.metadata.get("model-index", []), list):
+            problem = "model-index must be a list"
+        errors = [{"message": f"README.md: {problem}"}] if problem else []
+        warnings = [] if card.metadata or problem else [{"message": "empty or missing yaml metadata in repo card"}]
+        return Answer({"errors": errors, "warnings": warnings}, status_code=400 if errors else 200)
 
     async def preupload(self, request: Request) -> Response:
         """``POST /api/models/{id}/preupload/{rev}``: how each file is to be sent, and what is here already."""

@@ -462,7 +462,7 @@ def test_the_client_can_do_its_work(here, name):
     assert api.whoami()["name"]
     assert api.create_repo(name).repo_id == name
     assert api.create_repo(name, exist_ok=True).repo_id == name
-    with pytest.raises(HfHubHTTPError, match="exists already"):
+    with pytest.raises(HfHubHTTPError, match="already exists"):
         api.create_repo(name)
     api.create_commit(
         name,

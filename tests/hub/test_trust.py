@@ -147,7 +147,7 @@ def test_a_repository_moves_with_its_history(here, name):
     here.api.create_repo(name)  # until somebody else takes it
     here.upload(name, {"a.txt": b"2"})
     assert here.api.list_repo_files(name) == ["a.txt"]
-    with pytest.raises(HfHubHTTPError, match="exists already"):
+    with pytest.raises(HfHubHTTPError, match="already exists"):
         here.api.move_repo(name, f"{name}-b")
 
 
@@ -228,7 +228,7 @@ def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
         if kind not in OLD:
             with pytest.raises(Damaged, match="me/bad: "):
                 again.snapshot("me/bad", "main")
-            with pytest.raises(Taken, match="me/bad exists already"):  # nor is it begun anew over what is left
+            with pytest.raises(Taken, match="me/bad already exists"):  # nor is it begun anew over what is left
                 again.create("me/bad", False, "me")
         put(again, "me/good", {"a": b"goes on"})
     finally:
