@@ -20,12 +20,14 @@ from unknot.datamodules.own.images import ImageDataModule
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.pairs import PairDataModule
 from unknot.datamodules.rooms3d import Rooms3D
+from unknot.datamodules.scene_pairs import ClevrObject, ScenePairDataModule
 from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch
 from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.shapes3d import Shapes3D
 from unknot.datamodules.smallnorb import SmallNORB
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 from unknot.datamodules.views import Coarse, Resized
+from unknot.datamodules.walks import WalkDataModule
 
 
 def _at_32(make: Callable[[], GroundTruthDataset]) -> Callable[[], GroundTruthDataset]:
@@ -34,7 +36,7 @@ def _at_32(make: Callable[[], GroundTruthDataset]) -> Callable[[], GroundTruthDa
 
 _WHOLE: dict[str, Callable[[], GroundTruthDataset]] = {
     **{dataset.name: dataset for dataset in (DSprites, ColorDSprites, NoisyDSprites, ScreamDSprites)},
-    **{dataset.name: dataset for dataset in (AbstractDSprites, Rooms3D, Shapes3D, Cars3D, SmallNORB)},
+    **{dataset.name: dataset for dataset in (AbstractDSprites, ClevrObject, Rooms3D, Shapes3D, Cars3D, SmallNORB)},
     **{f"mpi3d_{variant}": partial(MPI3D, variant) for variant in MPI3D.sizes},
 }
 DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
@@ -63,6 +65,7 @@ __all__ = [
     "BatchDataModule",
     "Binned",
     "Cars3D",
+    "ClevrObject",
     "ClevrScenes",
     "Coarse",
     "ColorDSprites",
@@ -88,6 +91,7 @@ __all__ = [
     "Resized",
     "Rooms3D",
     "SceneDataset",
+    "ScenePairDataModule",
     "Scenes",
     "ScreamDSprites",
     "SetBatch",
@@ -95,6 +99,7 @@ __all__ = [
     "Shapes3D",
     "SmallNORB",
     "StreamDataModule",
+    "WalkDataModule",
     "draw_masks",
     "draw_scenes",
     "sample_matrices",

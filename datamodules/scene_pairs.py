@@ -1,0 +1,219 @@
+"""Pairs of drawn scenes that differ in few properties of their objects, and scenes of one object with factors."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unknot._files import cache_dir
+from unknot._objects import COLORS, MATERIALS, SHAPES, SIZES
+from unknot.datamodules.arguments import height_and_width
+from unknot.datamodules.clevr_scenes import (
+    DIRECTIONS,
+    MARGIN,
+    MIN_GAP,
+    MIN_VISIBLE,
+    ClevrScenes,
+    draw_scenes,
+    sample_scenes,
+    visible_pixels,
+)
+from unknot.datamodules.factors import FactorSpace
+from unknot.datamodules.grid import Bytes, GridDataset
+from unknot.datamodules.scenes import RADII, Scenes
+from unknot.datamodules.stream import StreamDataModule
+
+PROPERTIES = ("size", "material", "shape", "color", "place")
+"""What of an object may be re-sampled."""
+CLASSES = {"size": len(SIZES), "material": len(MATERIALS), "shape": len(SHAPES), "color": len(COLORS)}
+MOST_TRIES = 200  # to re-sample a scene by CLEVR's rules
+GRID = 8  # places along each axis
+VERSION = 1  # of the drawings
+
+
+class ClevrObject(GridDataset):
+    """One object in the manner of CLEVR with six factors: size, material, shape, colour and its place on a grid.
+
+    6,144 images of all combinations, drawn once into the cache, so that every metric applies. The camera and the lamps
+    stand where CLEVR puts them before its jitter, and the object is not rotated.
+
+    Args:
+        image_size: (height, width), or one number for both.
+
+    >>> ClevrObject(32)
+    ClevrObject(6,144 images of 3 x 32 x 32; size 2, material 2, shape 3, color 8, x 8, y 8)
+    """
+
+    name = "clevr_object"
+    title = "scenes of one object"
+    licence = "drawn here"
+    doing = "drawing"
+    stochastic = False
+    grey_levels = 255
+    factor_space = FactorSpace(
+        (*CLASSES, "x", "y"),
+        (*CLASSES.values(), GRID, GRID),
+        kinds=("ordered", *["categorical"] * 3, "ordered", "ordered"),
+        levels={name: tuple(torch.linspace(-3, 3, GRID).tolist()) for name in "xy"},
+    )
+
+    def __init__(self, image_size: int | tuple[int, int] = 64) -> None:
+        super().__init__()
+        self.image_size = height_and_width(image_size)
+        self.image_shape = (3, *self.image_size)
+
+    def read(self, paths: Any) -> Iterator[Bytes]:
+        """Images in the order of the grid."""
+        for numbers in torch.arange(self.factor_space.size).split(512):
+            images, _ = draw_scenes(self.scenes(self.factor_space.factors(numbers)), self.image_size)
+            yield images.numpy()
+
+    def scenes(self, factors: Tensor) -> Scenes:
+        """Layouts of factors ``[N, 6]``."""
+        size, material, shape, color, x, y = self.factor_space.factors(self.factor_space.index(factors)).T[..., None]
+        across = torch.linspace(-3, 3, GRID)
+        coords = torch.stack([across[x], across[y], torch.tensor(RADII)[size]], dim=-1)
+        real = torch.ones_like(size, dtype=torch.bool)
+        return Scenes(coords, size, material, shape, color, torch.zeros_like(size, dtype=torch.float32), real)
+
+    def _cache_path(self) -> Any:
+        return cache_dir() / f"clevr-object-{self.image_size[0]}x{self.image_size[1]}-{VERSION}.npy"
+
+
+class ScenePairDataModule(StreamDataModule):
+    """Pairs of scenes, of which the second has one or k properties of objects re-sampled.
+
+    Layout, camera and lamps are the same. A property is the size, material, shape, colour or place of one object. As
+    for :class:`PairDataModule`, half of the pairs re-sample one property and the others k, and a re-sampled property
+    may fall on its old value. CLEVR's rules hold for the second scene too: a property whose new value would make
+    objects collide or hide one is drawn again. It keeps its old value where no try finds another.
+
+    A batch is ``(first, second)``, each ``[N, 3, H, W]``, or ``(first, second, changed)``, or with targets
+    ``(first, second, changed, first_targets, second_targets)``, the sets of :meth:`Scenes.targets`.
+
+    Args:
+        dataset: endless scenes.
+        k: how many properties may change, from 1 to one less than a scene with the fewest objects has, or ``"rnd"``:
+            for every pair uniformly one of these numbers.
+        exactly_k: always re-sample k properties.
+        group_label: add ``changed`` ``[N]``, one re-sampled property: 5 times the number of the object, plus 0 for its
+            size, 1 material, 2 shape, 3 colour, 4 place.
+        with_targets: add ``changed`` and the objects of both scenes.
+        stream: arguments of :class:`StreamDataModule`.
+
+    >>> data = ScenePairDataModule(ClevrScenes(32, max_objects=3, min_objects=1), k=1, batch_size=4, seed=0)
+    >>> first, second = next(iter(data.train_dataloader()))
+    >>> first.shape, second.shape
+    (torch.Size([4, 3, 32, 32]), torch.Size([4, 3, 32, 32]))
+    """
+
+    def __init__(
+        self,
+        dataset: ClevrScenes,
+        k: int | Literal["rnd"] = "rnd",
+        exactly_k: bool = False,
+        group_label: bool = False,
+        with_targets: bool = False,
+        **stream: Any,
+    ) -> None:
+        super().__init__(**stream)
+        if not isinstance(dataset, ClevrScenes) or not dataset.endless:
+            raise ValueError(f"dataset must be endless ClevrScenes, without num_scenes, got {dataset!r}.")
+        most = len(PROPERTIES) * dataset.min_objects - 1
+        if k != "rnd" and not (isinstance(k, int | np.integer) and 1 <= k <= most):
+            raise ValueError(
+                f"k must be 'rnd' or an integer from 1 to {most}, one less than the properties of "
+                f"{dataset.min_objects} objects, got {k!r}."
+            )
+        self.dataset, self.k, self.exactly_k = dataset, k, exactly_k
+        self.group_label, self.with_targets = group_label, with_targets
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images, for the model."""
+        return (3, *self.dataset.image_size)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """One batch of pairs."""
+        data = self.dataset
+        first = sample_scenes(self.batch_size, generator, data.min_objects, data.max_objects, data.image_size)
+        chosen, changed = choose_properties(first.real, self.k, self.exactly_k, data.min_objects, generator)
+        second, drawn = resample_scenes(first, chosen, data.image_size, data.samples, generator)
+        images = [data._floats(part) for part in (draw_scenes(first, data.image_size, data.samples)[0], drawn)]
+        if self.with_targets:
+            return (*images, changed, first.targets(data.max_objects), second.targets(data.max_objects))
+        return (*images, changed) if self.group_label else tuple(images)
+
+
+def choose_properties(
+    real: Tensor, k: int | Literal["rnd"], exactly_k: bool, min_objects: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Properties to re-sample, bool ``[B, M, 5]``, of objects ``[B, M]``, and the number of one of them ``[B]``."""
+    n, most = len(real), len(PROPERTIES) * min_objects
+    count = torch.randint(1, most, (n,), generator=generator) if k == "rnd" else torch.full((n,), k)
+    if not exactly_k:
+        count = torch.where(torch.rand(n, generator=generator) < 0.5, 1, count)
+    there = real.repeat_interleave(len(PROPERTIES), dim=1)
+    order = (torch.rand(there.shape, generator=generator) + ~there).argsort(1)  # of those that are there first
+    chosen = torch.zeros_like(there).scatter_(1, order, torch.arange(there.shape[1]) < count[:, None])
+    return chosen.unflatten(1, (-1, len(PROPERTIES))), order[:, 0]
+
+
+def resample_scenes(
+    first: Scenes, chosen: Tensor, image_size: tuple[int, int], samples: int, generator: torch.Generator
+) -> tuple[Scenes, Tensor]:
+    """Scenes with the chosen properties ``[B, M, 5]`` drawn again by CLEVR's rules, and their images, uint8."""
+    second = first
+    images = torch.empty(len(first), 3, *image_size, dtype=torch.uint8)
+    fewest = max(1, int(np.ceil(MIN_VISIBLE * image_size[0] * image_size[1])))
+    left = torch.arange(len(first))
+    for attempt in range(MOST_TRIES + 1):
+        proposed = first[left] if attempt == MOST_TRIES else _proposed(first[left], chosen[left], generator)
+        fits = _has_room(proposed).nonzero()[:, 0]
+        drawn, masks = draw_scenes(proposed[fits], image_size, samples)
+        visible = visible_pixels(masks, first.real.shape[1])
+        good = ((visible >= fewest) | ~proposed.real[fits]).all(1)
+        good = torch.ones_like(good) if attempt == MOST_TRIES else good
+        done = left[fits[good]]
+        images[done] = drawn[good]
+        second = _replaced(second, done, proposed[fits[good]])
+        remaining = torch.ones(len(left), dtype=torch.bool)
+        remaining[fits[good]] = False
+        left = left[remaining]
+        if not len(left):
+            break
+    return second, images
+
+
+def _proposed(scenes: Scenes, chosen: Tensor, generator: torch.Generator) -> Scenes:
+    parts: dict[str, Tensor] = {}
+    shape = scenes.real.shape
+    for place, (name, count) in enumerate(CLASSES.items()):
+        new = torch.randint(count, shape, generator=generator)
+        parts[name] = torch.where(chosen[..., place], new, getattr(scenes, name))
+    somewhere = 6 * torch.rand(*shape, 2, generator=generator) - 3
+    ground = torch.where(chosen[..., 4:], somewhere, scenes.coords[..., :2])
+    height = torch.tensor(RADII)[parts["size"]]
+    parts["coords"] = torch.cat([ground, torch.where(scenes.real, height, scenes.coords[..., 2])[..., None]], dim=-1)
+    return dataclasses.replace(scenes, **parts)
+
+
+def _has_room(scenes: Scenes) -> Tensor:
+    """Scenes whose objects keep CLEVR's gap and margins: bool ``[B]``."""
+    radius = torch.tensor(RADII)[scenes.size]
+    x, y = (scenes.coords[:, :, None, :2] - scenes.coords[:, None, :, :2]).unbind(-1)
+    fits = x * x + y * y >= (MIN_GAP + radius[:, :, None] + radius[:, None]).square()
+    for right, front in DIRECTIONS:
+        fits &= (right * x + front * y).abs() >= MARGIN
+    both = scenes.real[:, :, None] & scenes.real[:, None] & ~torch.eye(radius.shape[1], dtype=torch.bool)
+    return (fits | ~both).all(2).all(1)
+
+
+def _replaced(scenes: Scenes, numbers: Tensor, others: Scenes) -> Scenes:
+    fields = {field.name: getattr(scenes, field.name).clone() for field in dataclasses.fields(Scenes)}
+    for name, values in fields.items():
+        values[numbers] = getattr(others, name)
+    return Scenes(**fields)
