@@ -10,6 +10,11 @@ from unknot.cli.parsing import Commands, command
 if TYPE_CHECKING:
     from unknot.datamodules import GroundTruthDataset, ImageDataModule
 
+METRICS_HELP = (
+    "names of scores, or of groups: default, all, disentanglement, downstream, unsupervised; interventional and "
+    "downstream ones take minutes (default: %(default)s)"
+)
+
 
 def add_to(commands: Commands) -> None:
     """The options of ``unknot evaluate``."""
@@ -31,9 +36,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--metrics",
         nargs="+",
-        default=["mig", "dci", "sap", "modularity", "explicitness", "irs", "total_correlation"],
+        default=["default"],
         metavar="NAME",
-        help="names of scores, or all; interventional and downstream ones take minutes (default: %(default)s)",
+        help=METRICS_HELP,
     )
     parser.add_argument("--num-train", type=int, default=10_000, metavar="N", help="samples to fit on (default: 10000)")
     parser.add_argument("--num-test", type=int, default=5_000, metavar="N", help="samples to test on (default: 5000)")
@@ -53,12 +58,11 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     model = load(arguments.ref)
     dataset = _data(arguments, model)
-    metrics = "all" if arguments.metrics == ["all"] else arguments.metrics
     start = time.perf_counter()
     scores = evaluate(
         model,
         dataset,
-        metrics,
+        arguments.metrics,
         arguments.num_train,
         arguments.num_test,
         arguments.seed,

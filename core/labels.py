@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from unknot._numbers import whole
+
 Kind = Literal["categorical", "ordered", "circular", "continuous"]
 Binning = Literal["uniform", "quantile"]
 BINS = 20
@@ -102,8 +104,7 @@ def discretize(values: Any, bins: int = BINS, method: Binning = "uniform") -> np
     >>> discretize([0.0, 1.0, 2.0, float("nan"), 1000.0], bins=2, method="quantile").tolist()
     [0, 0, 1, -1, 1]
     """
-    if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}.")
+    bins = whole("bins", bins)
     if method not in get_args(Binning):
         raise ValueError(f"method must be 'uniform' or 'quantile', got {method!r}.")
     array = np.asarray(values)

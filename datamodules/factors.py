@@ -86,6 +86,11 @@ class FactorSpace:
         return kinds
 
     @property
+    def observed(self) -> bool:
+        """Whether only combinations that were seen are drawn, and not all of the grid."""
+        return False
+
+    @property
     def num_factors(self) -> int:
         """How many factors there are."""
         return len(self.sizes)
@@ -167,6 +172,9 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that must
     draw, download or convert something first do it in :meth:`prepare`. Where an image is a function of its factors,
     ``stochastic`` is False, and nobody needs to draw or encode it twice.
+
+    A data set is ``finite`` where its images are a collection and not a full grid: a combination of factors may have no
+    image, or several. Scores are then fitted on some images and tested on others, which :meth:`split` tells apart.
     """
 
     name: str
@@ -182,6 +190,19 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
 
         ``generator`` feeds the randomness of data sets where x is stochastic given z.
         """
+
+    @property
+    def finite(self) -> bool:
+        """Whether the images are a collection of which some have to be held out: by default, what the factors say."""
+        return self.factor_space.observed
+
+    def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["GroundTruthDataset", "GroundTruthDataset"]:
+        """Two data sets that share no image, to fit on and to test on; a finite data set of your own says how."""
+        raise ValueError(
+            f"{type(self).__name__} is a finite collection of images and does not say how to split it: scores "
+            "scores would be tested on images they were fitted on. Give the ImageDataModule or its ground_truth(), "
+            "or implement split(test_fraction, seed), which returns two data sets without common images."
+        )
 
     def prepare(self) -> None:
         """Do the slow work once, on disk, so that every later start is quick."""

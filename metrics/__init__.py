@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from unknot.metrics.pictures import draw_matrices, plot_matrix
     from unknot.metrics.registry import METRICS, about, default_scores, describe, list_scores, register
     from unknot.metrics.scores import Scores
+    from unknot.metrics.scoring import score
     from unknot.metrics.sets import AdjustedRandIndex, MeanBestOverlap, MeanIoU, SetAveragePrecision, SetScores
     from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 
@@ -43,6 +44,7 @@ _HOMES = {
     "pictures": ["draw_matrices", "plot_matrix"],
     "registry": ["METRICS", "about", "default_scores", "describe", "list_scores", "register"],
     "scores": ["Scores"],
+    "scoring": ["score"],
     "slots": ["attention_score", "held_out_scenes", "set_scores"],
     "sets": ["AdjustedRandIndex", "MeanBestOverlap", "MeanIoU", "SetAveragePrecision", "SetScores"],
 }
@@ -85,5 +87,6 @@ __all__ = [
     "list_scores",
     "plot_matrix",
     "register",
+    "score",
     "set_scores",
 ]

@@ -17,7 +17,7 @@ class ScoreCallback(pl.Callback):
 
     Args:
         dataset: where factors and images are drawn from.
-        metrics: names of scores; cheap ones are a good choice.
+        metrics: names of scores or groups; ``["mig"]`` takes a second where the default takes some.
         every_n_steps: how often.
         num_train: samples to fit or to score on. Fewer than the thesis' 10,000 are quicker and noisier.
         num_test: further samples.
@@ -30,7 +30,7 @@ class ScoreCallback(pl.Callback):
     def __init__(
         self,
         dataset: GroundTruthDataset,
-        metrics: str | Iterable[str] = ("mig",),
+        metrics: str | Iterable[str] = "default",
         every_n_steps: int = 1000,
         num_train: int = 2_000,
         num_test: int = 1_000,

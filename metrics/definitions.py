@@ -199,8 +199,8 @@ def _mcc(draws: "Draws") -> Any:
     Takes factors for numbers: the value of a category or a circular factor means little. 10,000 samples.
     """
     return {
-        "mcc": metrics.functional.mcc(*draws.train),
-        "mcc_spearman": metrics.functional.mcc(*draws.train, correlation="spearman"),
+        "mcc": metrics.functional.mcc(*draws.numbers[0]),
+        "mcc_spearman": metrics.functional.mcc(*draws.numbers[0], correlation="spearman"),
     }
 
 
@@ -210,7 +210,7 @@ def _linear_r2(draws: "Draws") -> Any:
 
     Does not see structure. 10,000 + 5,000 samples.
     """
-    return metrics.functional.regression_r2(*draws.train, *draws.test)["r2"]
+    return metrics.functional.regression_r2(*draws.numbers[0], *draws.numbers[1])["r2"]
 
 
 @register(

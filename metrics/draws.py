@@ -16,8 +16,9 @@ from unknot._numbers import whole
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
+from unknot.labels import MISSING
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
-from unknot.metrics.functional.boosting import Backend, SklearnTrees, Trees, fit_trees
+from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes
 
 BATCH = 64
@@ -33,9 +34,11 @@ class GivenDraws:
         backend: of the boosted trees.
         seed: of scikit-learn's trees.
         factor_names: names of the factors; by default ``factor_0``, ``factor_1``, ...
+        numbers: the factors of both parts as numbers ``[N, F]``, NaN where they are missing; by default their classes.
     """
 
     model: Any = None
+    _numbers: tuple[Floats, Floats] | None = None
 
     def __init__(
         self,
@@ -44,7 +47,9 @@ class GivenDraws:
         backend: Backend = "unknot",
         seed: int = 0,
         factor_names: Sequence[str] | None = None,
+        numbers: tuple[Floats, Floats] | None = None,
     ) -> None:
+        self._numbers = numbers
         self._train, self._test, self.backend, self.seed = train, test, backend, seed
         self.num_train, self.num_test = len(train[0]), len(test[0])
         self._names = tuple(factor_names or (f"factor_{column}" for column in range(train[1].shape[1])))
@@ -60,6 +65,13 @@ class GivenDraws:
         return self._test
 
     @property
+    def numbers(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """Codes and factors as numbers, to learn from and to test on, for scores that take factors for numbers."""
+        (codes, factors), (others, asked) = self.train, self.test
+        known = (_as_numbers(factors), _as_numbers(asked)) if self._numbers is None else self._numbers
+        return (codes, known[0]), (others, known[1])
+
+    @property
     def downstream(self) -> tuple[Floats, Ints]:
         """Codes and factors that downstream tasks are tested on."""
         return self.test
@@ -70,7 +82,7 @@ class GivenDraws:
         return self._names
 
     @cached_property
-    def trees(self) -> Trees | SklearnTrees:
+    def trees(self) -> AnyTrees:
         """Boosted trees fitted on :attr:`train`, shared by all metrics that need them."""
         return fit_trees(*self.train, backend=self.backend, seed=self.seed)
 
@@ -82,6 +94,10 @@ class GivenDraws:
             "mutual information": information_matrix(*self.train),
             "SVM predictability": predictability_matrix(*self.train, *self.test),
         }
+
+
+def _as_numbers(classes: Ints) -> Floats:
+    return np.where(classes == MISSING, np.nan, classes).astype(np.float64)
 
 
 class Draws(GivenDraws):
@@ -115,6 +131,9 @@ class Draws(GivenDraws):
             num_train, num_test = (min(n, len(pool)) for n, pool in pools)
         self.dataset = dataset.ground_truth() if isinstance(dataset, ImageDataModule) else dataset
         self.num_train, self.num_test = num_train, num_test
+        self.notes: dict[str, Any] = {}
+        if self._own:
+            self.notes["split"] = "images to fit on and others to test on, each drawn once at most"
         self._remembered: tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]]] | None = None
 
     @cached_property
@@ -227,8 +246,13 @@ def _represent(model_or_function: Any) -> Callable[[Tensor], Any]:
     return representation(model_or_function)
 
 
+def is_finite(dataset: Any) -> bool:
+    """Return whether a data set is a collection of images of which some have to be held out."""
+    return isinstance(dataset, ImageDataModule) or bool(getattr(dataset, "finite", False))
+
+
 def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[LabelledImageDataset, LabelledImageDataset] | None:
-    """One's own images to fit on and others to test on, or None where images are drawn from factors."""
+    """Images of a finite collection to fit on and others to test on, or None where images are drawn from factors."""
     if isinstance(dataset, ImageDataModule):
         return dataset.ground_truth("train"), dataset.ground_truth("val")
-    return dataset.split(num_test / (num_train + num_test)) if isinstance(dataset, LabelledImageDataset) else None
+    return dataset.split(num_test / (num_train + num_test)) if is_finite(dataset) else None

@@ -10,19 +10,18 @@ from tqdm.auto import tqdm
 from unknot._numbers import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.factors import check_dataset
-from unknot.datamodules.own.labelled_images import LabelledImageDataset
-from unknot.metrics.draws import Draws
+from unknot.metrics.draws import Draws, is_finite
 from unknot.metrics.functional.boosting import Backend
-from unknot.metrics.registry import METRICS, register
 from unknot.metrics.scores import Scores
+from unknot.metrics.selection import collected, compute, possible, select
 
-__all__ = ["METRICS", "Draws", "evaluate", "register"]
+__all__ = ["Draws", "evaluate"]
 
 
 def evaluate(
     model_or_function: Any,
     dataset: "GroundTruthDataset | ImageDataModule | str",
-    metrics: str | Iterable[str] = "all",
+    metrics: str | Iterable[str] = "default",
     num_train: int = 10_000,
     num_test: int = 5_000,
     seed: int = 0,
@@ -37,8 +36,10 @@ def evaluate(
         dataset: where factors and images are drawn from, i.i.d.; or its name, such as ``"dsprites"``; or one's own
             images with labels, an ``ImageDataModule``: scores are then fitted on images that train and tested on those
             that it holds out, each once at most, and ``"all"`` leaves out what needs images of all combinations.
-        metrics: names from ``METRICS``, or ``"all"``. Interventional scores encode about two million images, or every
-            image of the data set once where images are a function of the factors.
+        metrics: names from ``METRICS`` and of groups: ``"default"``, ``"all"``, ``"disentanglement"``,
+            ``"downstream"``, ``"unsupervised"``. Groups leave out what the model or the data do not allow; a score that
+            is named and cannot be computed has its reason in ``.reasons``. Interventional scores encode about two
+            million images, or every image of the data set once where images are a function of the factors.
         num_train: samples to fit or to score on; 10,000 in the thesis.
         num_test: further samples for scores that predict; 5,000 in the thesis.
         seed: of the draws. The same seed gives the same scores, whichever metrics are asked for together.
@@ -62,18 +63,14 @@ def evaluate(
     0.25
     """
     source = _source(dataset)
-    names = _names(metrics, model_or_function, isinstance(source, ImageDataModule | LabelledImageDataset))
     repeats, seed = whole("repeats", repeats), whole("seed", seed, least=None)
+    restricted = "these images do not show all combinations of factors" if is_finite(source) else None
+    names, reasons = possible(select(metrics), model_or_function, restricted)
     drawn = []
     with tqdm(total=repeats * len(names), desc="evaluating", disable=None, leave=False) as bar:
         for repeat in range(repeats):
             draws = Draws(model_or_function, source, num_train, num_test, seed + repeat, backend)
-            scores: dict[str, float] = {}
-            for name in names:
-                bar.set_postfix_str(name)
-                scores |= METRICS[name].of(draws)
-                bar.update()
-            drawn.append(scores)
+            drawn.append(compute(names, draws, reasons, bar))
             if pictures is not None and repeat == 0:
                 from unknot.metrics.pictures import draw_matrices
 
@@ -87,7 +84,7 @@ def evaluate(
         "backend": backend,
         "unknot": version("unknot"),
     }
-    return Scores.of_draws(drawn, protocol)
+    return collected(drawn, protocol | draws.notes, reasons)
 
 
 def _source(dataset: Any) -> Any:
@@ -104,25 +101,3 @@ def _source(dataset: Any) -> Any:
     if isinstance(dataset, GroundTruthDataset):
         check_dataset(dataset)
     return dataset
-
-
-def _names(metrics: str | Iterable[str], model: Any, own_images: bool) -> list[str]:
-    if metrics == "all":
-        return [
-            name
-            for name, entry in METRICS.items()
-            if not entry.on_request
-            and not entry.lacks(model)
-            and not (own_images and (entry.intervenes or entry.needs == "pairs"))
-        ]
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise ValueError(f"Unknown metrics {unknown}; there are {sorted(METRICS)}, and 'all'.")
-    for name in names:
-        if needs := METRICS[name].lacks(model):
-            raise ValueError(
-                f"{name!r} needs a model that says {needs!r} of itself, in `capabilities` or `batch`, as the zoo's "
-                "VAEs do (for 'pairs', the weakly-supervised ones); leave it out for others."
-            )
-    return names

@@ -48,7 +48,7 @@ class Scores(dict[str, float]):
     >>> scores["mig"], scores.std["mig"], dict(scores)
     (0.3, 0.01, {'mig': 0.3})
     >>> print(scores)
-    mig  0.3000 ± 0.0100
+    MIG  0.3000 ± 0.0100
     >>> Scores.from_json(scores.to_json()).protocol["num_train"]
     10000
     """
@@ -156,6 +156,8 @@ class Scores(dict[str, float]):
         known = self.flat()
         if now in known:
             return known[now]
+        if score in self.reasons:
+            raise KeyError(f"{name!r} was not computed: {self.reasons[score]}")
         raise KeyError(f"{name!r}; there are {', '.join(self) or 'no scores'}")
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -166,10 +168,14 @@ class Scores(dict[str, float]):
             return default
 
     def __str__(self) -> str:
-        """A line for each score, with its spread."""
-        width = max(map(len, self), default=0)
+        """A line for each score by its title, with its spread, and a line for each that could not be computed."""
+        titles = {name: self.about(name).title for name in (*self, *self.reasons)}
+        width = max(map(len, titles.values()), default=0)
         spread = {name: f" ± {value:.4f}" for name, value in self.std.items()}
-        return "\n".join(f"{name:<{width}}  {value:.4f}{spread.get(name, '')}" for name, value in self.items())
+        lines = [f"{titles[name]:<{width}}  {value:.4f}{spread.get(name, '')}" for name, value in self.items()]
+        return "\n".join(
+            [*lines, *(f"{titles[name]:<{width}}  not computed: {why}" for name, why in self.reasons.items())]
+        )
 
     def __repr__(self) -> str:
         more = [f"{name}={getattr(self, name)!r}" for name in ("std", "protocol", "reasons") if getattr(self, name)]

@@ -18,6 +18,11 @@ class ObservedSpace(FactorSpace):
 
     rows: Tensor = field(default_factory=lambda: torch.empty(0, 0), compare=False, repr=False)
 
+    @property
+    def observed(self) -> bool:
+        """Whether only combinations that were seen are drawn: they are."""
+        return True
+
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw ``n`` of the factor vectors seen: int64 ``[n, F]``."""
         return self.rows[torch.randint(len(self.rows), (n,), generator=generator)]

@@ -23,6 +23,7 @@ from unknot.metrics.functional.infomec import (
     normalised_information,
     probe_explicitness,
 )
+from unknot.metrics.functional.information import discretize
 from unknot.metrics.functional.interventional import (
     beta_vae_score,
     difference_features,
@@ -62,6 +63,7 @@ __all__ = [
     "dci_regression",
     "dcimig",
     "difference_features",
+    "discretize",
     "downstream_accuracy",
     "explicitness",
     "factor_vae_score",

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import trange
 
-from unknot.metrics.functional.checks import Floats, Ints
+from unknot.labels import MISSING
+from unknot.metrics.functional.checks import Floats, Ints, by_missing
 from unknot.metrics.functional.splitting import DEPTH, Splitter, assign, descend
 
 Backend = Literal["unknot", "sklearn"]
@@ -107,15 +108,42 @@ class SklearnTrees(NamedTuple):
         return np.stack([model.predict(codes) for model in self.models], axis=1)
 
 
-def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: int = 0) -> Trees | SklearnTrees:
+class PartialTrees(NamedTuple):
+    """Trees of factors that are known in different rows; those known nowhere are predicted as -1."""
+
+    parts: list[tuple[Any, Any]]
+    importance: Floats
+
+    def predict(self, codes: Floats) -> Ints:
+        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        predicted = np.full((len(codes), self.importance.shape[1]), MISSING)
+        for columns, trees in self.parts:
+            predicted[:, columns] = trees.predict(codes)
+        return predicted
+
+
+AnyTrees = Trees | SklearnTrees | PartialTrees
+
+
+def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: int = 0) -> AnyTrees:
     """Boosted trees that predict every factor ``[N, F]`` from the codes ``[N, D]``.
 
     Args:
         codes: to learn from.
-        factors: to predict.
+        factors: to predict, -1 in rows that are left out for a factor.
         backend: ``"unknot"`` for :func:`boost`, ``"sklearn"`` for the reference's ``GradientBoostingClassifier``.
         seed: of scikit-learn's trees, which break ties at random.
     """
+    if (factors == MISSING).any():
+        parts = [
+            (columns, fit_trees(codes[rows], factors[rows][:, columns], backend, seed))
+            for columns, rows in by_missing(factors)
+            if len(codes[rows])
+        ]
+        importance = np.zeros((codes.shape[1], factors.shape[1]))
+        for columns, part in parts:
+            importance[:, columns] = part.importance
+        return PartialTrees(parts, importance)
     if backend == "unknot":
         return boost(codes, factors)
     if backend != "sklearn":

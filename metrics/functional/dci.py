@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from unknot.metrics.functional.aggregation import dci_completeness, dci_disentanglement
-from unknot.metrics.functional.boosting import Backend, SklearnTrees, Trees, fit_trees
-from unknot.metrics.functional.checks import Floats, Ints, as_split, varying
+from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
+from unknot.metrics.functional.checks import Floats, Ints, accuracies, as_split, varying
 from unknot.metrics.functional.identifiability import as_value_split
 
 SCORES = ("disentanglement", "completeness", "informativeness_train", "informativeness_test")
@@ -46,14 +46,14 @@ def dci(
     [1.0, 1.0, 1.0]
     """
     codes_train, factors_train, codes_test, factors_test = as_split(
-        codes_train, factors_train, codes_test, factors_test
+        codes_train, factors_train, codes_test, factors_test, partial=True
     )
     trees = fit_trees(codes_train, factors_train, backend, seed)
     return dci_of_trees(trees, codes_train, factors_train, codes_test, factors_test)
 
 
 def dci_of_trees(
-    trees: Trees | SklearnTrees, codes_train: Floats, factors_train: Ints, codes_test: Floats, factors_test: Ints
+    trees: AnyTrees, codes_train: Floats, factors_train: Ints, codes_test: Floats, factors_test: Ints
 ) -> dict[str, Any]:
     """The scores, given trees that were fitted on the training samples already."""
     varies = varying(factors_train)
@@ -62,8 +62,10 @@ def dci_of_trees(
     values = (
         dci_disentanglement(trees.importance[:, varies]),
         dci_completeness(trees.importance[:, varies]),
-        float(np.mean((trees.predict(codes_train) == factors_train)[:, varies])),
-        float(np.mean((trees.predict(codes_test) == factors_test)[:, varies])),
+        *(
+            _mean(accuracies(trees.predict(codes), factors)[varies])
+            for codes, factors in ((codes_train, factors_train), (codes_test, factors_test))
+        ),
     )
     return dict(zip(SCORES, values, strict=True)) | {"importance": trees.importance}
 
@@ -112,3 +114,9 @@ def dci_regression(
         "error_test": float(error_test),
         "importance": importance,
     }
+
+
+def _mean(values: Floats) -> float:
+    """Mean over the factors that have labels to test on."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else 0.0

@@ -2,8 +2,10 @@
 
 from typing import Any, Literal, overload
 
+import numpy as np
+
 from unknot.metrics.functional.boosting import Backend, fit_trees
-from unknot.metrics.functional.checks import Floats, as_split
+from unknot.metrics.functional.checks import Floats, as_split, by_missing
 from unknot.metrics.functional.logistic import cross_validated, scikit_cross_validated
 
 
@@ -50,21 +52,27 @@ def downstream_accuracy(
             codes that need weak penalties is not yet the minimum and scores up to some hundredths lower.
         per_factor: give the accuracy of each factor, ``[F]``, instead of their mean.
 
-    >>> import numpy as np
     >>> factors = np.random.default_rng(0).integers(0, 3, size=(300, 2))
     >>> downstream_accuracy(factors[:200] * 1.0, factors[:200], factors[200:] * 1.0, factors[200:], classifier="gbt")
     1.0
     """
     codes_train, factors_train, codes_test, factors_test = as_split(
-        codes_train, factors_train, codes_test, factors_test
+        codes_train, factors_train, codes_test, factors_test, partial=True
     )
-    if classifier == "lr" and backend == "sklearn":
-        predicted = scikit_cross_validated(codes_train, factors_train, codes_test)
-    elif classifier == "lr":
-        predicted = cross_validated(codes_train, factors_train).predict(codes_test)
-    elif classifier == "gbt":
-        predicted = fit_trees(codes_train, factors_train, backend).predict(codes_test)
-    else:
+    if classifier not in ("lr", "gbt"):
         raise ValueError(f"classifier must be 'lr' or 'gbt', got {classifier!r}.")
-    accuracy = (predicted == factors_test).mean(0)
-    return accuracy if per_factor else float(accuracy.mean())
+    accuracy = np.full(factors_train.shape[1], np.nan)
+    for columns, rows, asked in by_missing(factors_train, factors_test):
+        codes, known, tested = codes_train[rows], factors_train[rows][:, columns], codes_test[asked]
+        if not (len(codes) and len(tested)):
+            continue
+        if classifier == "gbt":
+            predicted = fit_trees(codes, known, backend).predict(tested)
+        elif backend == "sklearn":
+            predicted = scikit_cross_validated(codes, known, tested)
+        else:
+            predicted = cross_validated(codes, known).predict(tested)
+        accuracy[columns] = (predicted == factors_test[asked][:, columns]).mean(0)
+    if per_factor:
+        return accuracy
+    return float(np.mean(accuracy[~np.isnan(accuracy)])) if not np.isnan(accuracy).all() else 0.0

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unknot.labels import MISSING
 from unknot.metrics.functional.checks import Floats, as_codes, as_labels
 
 
@@ -26,8 +27,12 @@ def unfairness(predictions: Any, sensitive: Any, reduction: Literal["mean", "max
     >>> round(unfairness([1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1], reduction="max"), 4)
     0.3333
     """
-    predicted = as_labels(predictions, what="predictions")
-    groups = as_labels(sensitive, len(predicted), what="sensitive")
+    predicted = as_labels(predictions, what="predictions", missing=True)
+    groups = as_labels(sensitive, len(predicted), what="sensitive", missing=True)
+    known = (predicted != MISSING) & (groups != MISSING)
+    if not known.any():
+        raise ValueError("No row has both a prediction and a sensitive factor; -1, NaN and None are missing.")
+    predicted, groups = predicted[known], groups[known]
     if reduction not in ("mean", "max", "uniform"):
         raise ValueError(f"reduction must be 'mean', 'max' or 'uniform', got {reduction!r}.")
     classes, columns = np.unique(predicted, return_inverse=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from unknot._numbers import counts
 from unknot.metrics.functional.aggregation import dci_completeness, dci_disentanglement
-from unknot.metrics.functional.checks import Floats, Ints, as_codes, as_factors
+from unknot.metrics.functional.checks import Floats, Ints, as_rows
 from unknot.metrics.functional.information import discretize, entropy, mutual_information
 
 
@@ -142,8 +142,7 @@ def _most_disentangled(shares: Floats, top_k: int) -> Any:
 
 def _information(codes: Any, factors: Any, bins: int) -> tuple[Ints, Floats, Floats]:
     """Binned latents, and of the factors that vary their information ``[D, F]`` and entropies ``[F]``."""
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    codes, factors = as_rows(codes, factors)
     classes, entropies = discretize(codes, bins), entropy(factors)
     return classes, mutual_information(classes, factors)[:, entropies > 0], entropies[entropies > 0]
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
-from unknot.metrics.functional.checks import Floats, Ints, _as_numpy, as_codes
+from unknot.metrics.functional.checks import Floats, Ints, as_codes, as_numbers
 
 Correlation = Literal["pearson", "spearman"]
 Regressor = Literal["linear", "kernel", "mlp"]
@@ -64,7 +64,7 @@ def matched_correlations(codes: Any, factors: Any, correlation: Correlation = "p
     if correlation not in ("pearson", "spearman"):
         raise ValueError(f"correlation must be 'pearson' or 'spearman', got {correlation!r}.")
     codes = as_codes(codes)
-    values = as_values(factors, len(codes))
+    codes, values = _complete(codes, as_values(factors, len(codes)))
     values = values[:, (values != values[0]).any(0)]
     if correlation == "spearman":
         codes, values = rankdata(codes, axis=0), rankdata(values, axis=0)
@@ -128,18 +128,19 @@ def regression_r2(
 
 
 def as_values(factors: Any, n: int) -> Floats:
-    """Factors as finite numbers ``[N, F]``, with as many rows as there are codes."""
-    array = _as_numpy(factors)
-    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"factors must be numbers of shape [N, F] with N, F >= 1, got {array.dtype} of shape {list(array.shape)}."
-        )
+    """Factors as numbers ``[N, F]``, NaN where one is missing, with as many rows as there are codes."""
+    array = as_numbers(factors)
     if len(array) != n:
         raise ValueError(f"codes and factors must have as many rows, got {n} and {len(array)}.")
-    array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError("factors must be finite, got NaN or infinity. Leave these rows out.")
     return array
+
+
+def _complete(codes: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """The rows in which all factors are known."""
+    known = ~np.isnan(values).any(1)
+    if not known.any():
+        raise ValueError("No row is labelled for all factors. Give fewer factors, or leave out those with few labels.")
+    return codes[known], values[known]
 
 
 def as_value_split(
@@ -147,7 +148,8 @@ def as_value_split(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Codes and numeric factors to learn from and to test on, of the same widths."""
     train, test = as_codes(codes_train), as_codes(codes_test)
-    known, asked = as_values(factors_train, len(train)), as_values(factors_test, len(test))
+    train, known = _complete(train, as_values(factors_train, len(train)))
+    test, asked = _complete(test, as_values(factors_test, len(test)))
     for what, left, right in (("codes", train, test), ("factors", known, asked)):
         if left.shape[1] != right.shape[1]:
             raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unknot.metrics.functional.aggregation import NOTHING
-from unknot.metrics.functional.checks import Floats, as_codes, as_factors, varying
+from unknot.metrics.functional.checks import Floats, as_codes, as_rows, varying
 from unknot.metrics.functional.information import entropy, mutual_information
 
 NEIGHBOURS = 10
@@ -66,8 +66,7 @@ def infomec(
     >>> {name: round(value, 1) for name, value in scores.items()}
     {'infom': 1.0, 'infoe': 1.0, 'infoc': 1.0}
     """
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    codes, factors = as_rows(codes, factors)
     factors = factors[:, varying(factors)]
     active = active_codes(codes, discrete_codes, pruning)
     if not active.any() or not factors.shape[1]:
@@ -98,8 +97,7 @@ def normalised_information(
     >>> normalised_information(np.hstack([factors, 0 * factors]), factors, discrete_codes=True).tolist()
     [[1.0, 0.0]]
     """
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    codes, factors = as_rows(codes, factors)
     if discrete_codes:
         levels = np.stack([np.unique(column, return_inverse=True)[1] for column in codes.T], axis=1)
         information = mutual_information(levels, factors).T
@@ -129,8 +127,7 @@ def neighbour_information(codes: Any, factors: Any, neighbours: int = NEIGHBOURS
     """
     from sklearn.feature_selection import mutual_info_classif
 
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    codes, factors = as_rows(codes, factors)
     standardised = _standardised(codes)
     rows = np.zeros((factors.shape[1], codes.shape[1]))
     moving = codes.std(0) > 0
@@ -195,8 +192,7 @@ def probe_explicitness(codes: Any, factors: Any, discrete_codes: bool = False) -
     from sklearn.metrics import log_loss
     from sklearn.preprocessing import OneHotEncoder
 
-    codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    codes, factors = as_rows(codes, factors)
     features = OneHotEncoder(sparse_output=False).fit_transform(codes) if discrete_codes else _standardised(codes)
     shares = []
     for factor in factors[:, varying(factors)].T:

@@ -2,25 +2,8 @@
 
 import numpy as np
 
-from unknot._numbers import counts
+from unknot.labels import discretize as discretize
 from unknot.metrics.functional.checks import Floats, Ints
-
-
-def discretize(codes: Floats, bins: int = 20) -> Ints:
-    """Bin each code into ``bins`` equal intervals between its extremes: codes ``[N, D]`` to classes 0..bins-1.
-
-    >>> discretize(np.array([[0.0], [0.49], [0.5], [1.0]]), bins=2).ravel().tolist()
-    [0, 0, 1, 1]
-    """
-    counts(bins=bins)
-    return np.stack([_bin(column, bins) for column in codes.T], axis=1)
-
-
-def _bin(column: Floats, bins: int) -> Ints:
-    # Edges as np.histogram places them, but it refuses columns whose range is too small for that many floats; the
-    # last edge is dropped so that the maximum falls into the last bin.
-    edges = np.linspace(column.min(), column.max(), bins + 1)
-    return np.searchsorted(edges[:-1], column, side="right") - 1
 
 
 def entropy(classes: Ints) -> Floats:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from unknot._numbers import is_number
-from unknot.metrics.functional.checks import as_codes, as_factors, varying
+from unknot.labels import MISSING
+from unknot.metrics.functional.checks import as_classes, as_codes, by_missing, varying
 from unknot.metrics.functional.information import discretize
 
 
@@ -32,7 +33,9 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
     1.0
     """
     codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    factors = as_classes(factors, len(codes))
+    labelled = (factors != MISSING).any(1)
+    codes, factors = codes[labelled], factors[labelled]
     if not (is_number(quantile) and 0 <= quantile <= 1):
         raise ValueError(f"quantile must lie in [0, 1], got {quantile!r}.")
     codes = codes[:, codes.min(0) < codes.max(0)]
@@ -40,9 +43,13 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
     if not codes.size or not factors.size:
         return 0.0
     if bins is not None:
-        factors = discretize(factors.astype(np.float64), bins)
+        factors = discretize(np.where(factors == MISSING, np.nan, factors), bins)
     largest = np.abs(codes - codes.mean(0)).max(0)
-    robust = [1 - _deviation(codes, column, quantile) / largest for column in factors.T]
+    robust = [
+        1 - _deviation(codes[rows], factors[rows, f], quantile) / largest
+        for columns, rows in by_missing(factors)
+        for f in columns
+    ]
     return float(np.average(np.max(robust, axis=0), weights=largest))
 
 

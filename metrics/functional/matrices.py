@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unknot.labels import MISSING
 from unknot.metrics.functional.boosting import Backend, fit_trees
-from unknot.metrics.functional.checks import Floats, as_codes, as_factors, as_split, varying
+from unknot.metrics.functional.checks import Floats, as_classes, as_codes, as_numbers, as_split, by_missing, varying
 from unknot.metrics.functional.information import discretize, entropy, mutual_information
 
 
@@ -31,8 +32,13 @@ def information_matrix(codes: Any, factors: Any, bins: int = 20) -> FactorCodeMa
     [[1.099], [0.0]]
     """
     codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
-    return FactorCodeMatrix(mutual_information(discretize(codes, bins), factors), entropy(factors))
+    factors = as_classes(factors, len(codes))
+    values, ceiling = np.zeros((codes.shape[1], factors.shape[1])), np.zeros(factors.shape[1])
+    for columns, rows in by_missing(factors):
+        if len(known := factors[rows][:, columns]):
+            values[:, columns] = mutual_information(discretize(codes[rows], bins), known)
+            ceiling[columns] = entropy(known)
+    return FactorCodeMatrix(values, ceiling)
 
 
 def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", seed: int = 0) -> FactorCodeMatrix:
@@ -43,7 +49,7 @@ def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", see
     [[1.0], [0.0]]
     """
     codes = as_codes(codes)
-    factors = as_factors(factors, len(codes))
+    factors = as_classes(factors, len(codes))
     return FactorCodeMatrix(fit_trees(codes, factors, backend, seed).importance, np.ones(factors.shape[1]))
 
 
@@ -68,25 +74,35 @@ def predictability_matrix(
     >>> predictability_matrix(codes, factors, codes, factors).values.tolist()
     [[1.0], [0.5]]
     """
+    given = factors_train
     codes_train, factors_train, codes_test, factors_test = as_split(
-        codes_train, factors_train, codes_test, factors_test
+        codes_train, factors_train, codes_test, factors_test, partial=True
     )
     ones = np.ones(factors_train.shape[1])
     if continuous_factors:
-        return FactorCodeMatrix(_squared_correlation(codes_train, factors_train), ones)
+        return FactorCodeMatrix(_squared_correlation(codes_train, as_numbers(given)), ones)
     from sklearn.svm import LinearSVC
 
     values = np.zeros((codes_train.shape[1], factors_train.shape[1]))
     for d, (train, test) in enumerate(zip(codes_train.T[:, :, None], codes_test.T[:, :, None], strict=True)):
         for f in np.flatnonzero(varying(factors_train)):
+            known, asked = factors_train[:, f] != MISSING, factors_test[:, f] != MISSING
             svm = LinearSVC(C=0.01, class_weight="balanced", dual="auto", random_state=0).fit(
-                train, factors_train[:, f]
+                train[known], factors_train[known, f]
             )
-            values[d, f] = np.mean(svm.predict(test) == factors_test[:, f])
+            if asked.any():
+                values[d, f] = np.mean(svm.predict(test[asked]) == factors_test[asked, f])
     return FactorCodeMatrix(values, ones)
 
 
-def _squared_correlation(codes: Floats, factors: Any) -> Floats:
+def _squared_correlation(codes: Floats, factors: Floats) -> Floats:
+    """Squared correlations ``[D, F]`` over the rows in which a factor, NaN where it is missing, is known."""
+    known = ~np.isnan(factors)
+    if not known.all():
+        each = [_squared_correlation(codes[rows], factors[rows, f : f + 1]) for f, rows in enumerate(known.T)]
+        return np.hstack(each)
+    if not len(codes):
+        return np.zeros((codes.shape[1], factors.shape[1]))
     code, factor = codes - codes.mean(0), factors - factors.mean(0)
     variance = np.outer((code**2).mean(0), (factor**2).mean(0))
     covariance = code.T @ factor / len(codes)

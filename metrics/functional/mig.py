@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unknot.metrics.functional.aggregation import gap
-from unknot.metrics.functional.checks import as_codes
+from unknot.metrics.functional.checks import as_rows
 from unknot.metrics.functional.information import discretize, entropy
 from unknot.metrics.functional.matrices import information_matrix
 
@@ -37,8 +37,10 @@ def mig(codes: Any, factors: Any, bins: int = 20, divide_by: Literal["factor", "
     """
     if divide_by not in ("factor", "code"):
         raise ValueError(f"divide_by must be 'factor' or 'code', got {divide_by!r}.")
+    if divide_by == "code":
+        codes, factors = as_rows(codes, factors)
     information, entropies = information_matrix(codes, factors, bins)
     if divide_by == "factor":
         return gap(information, entropies)
-    own = entropy(discretize(as_codes(codes), bins))[:, None]
+    own = entropy(discretize(codes, bins))[:, None]
     return gap(np.divide(information, own, out=np.zeros_like(information), where=own > 0), entropies > 0)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from unknot.metrics.functional.aggregation import modularity_of
-from unknot.metrics.functional.checks import Floats, Ints, as_split, varying
+from unknot.metrics.functional.checks import Floats, Ints, as_split, by_missing, varying
 from unknot.metrics.functional.logistic import scikit_regression
 from unknot.metrics.functional.matrices import information_matrix
 
@@ -50,15 +50,18 @@ def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_
     1.0
     """
     codes_train, factors_train, codes_test, factors_test = as_split(
-        codes_train, factors_train, codes_test, factors_test
+        codes_train, factors_train, codes_test, factors_test, partial=True
     )
-    mean, scale = codes_train.mean(0), codes_train.std(0)
-    scale = np.where(scale > 0, scale, 1)  # a constant code stays one
-    train, test = (codes_train - mean) / scale, (codes_test - mean) / scale
-    areas = []
-    for f in np.flatnonzero(varying(factors_train)):
-        model = scikit_regression(train, factors_train[:, f])
-        areas.append(_mean_area(model.predict_proba(test), factors_test[:, f], model.classes_))
+    varies, areas = varying(factors_train), []
+    for columns, rows, asked in by_missing(factors_train, factors_test):
+        if not (len(codes_train[rows]) and len(codes_test[asked])):
+            continue
+        mean, scale = codes_train[rows].mean(0), codes_train[rows].std(0)
+        scale = np.where(scale > 0, scale, 1)  # a constant code stays one
+        train, test = (codes_train[rows] - mean) / scale, (codes_test[asked] - mean) / scale
+        for f in columns[varies[columns]]:
+            model = scikit_regression(train, factors_train[rows, f])
+            areas.append(_mean_area(model.predict_proba(test), factors_test[asked, f], model.classes_))
     return float(np.mean(areas)) if areas else 0.5
 
 

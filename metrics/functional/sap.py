@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from unknot.metrics.functional.aggregation import gap
-from unknot.metrics.functional.checks import as_split, varying
+from unknot.metrics.functional.checks import as_numbers, as_split, varying
 from unknot.metrics.functional.matrices import predictability_matrix
 
 
@@ -26,15 +26,15 @@ def sap(
     >>> round(sap(factors[:200] * 1.0, factors[:200], factors[200:] * 1.0, factors[200:]), 2)
     0.53
     """
+    given = factors_train, factors_test
     codes_train, factors_train, codes_test, factors_test = as_split(
-        codes_train, factors_train, codes_test, factors_test
+        codes_train, factors_train, codes_test, factors_test, partial=True
     )
     varies = varying(factors_train)
     if not varies.any():
         return 0.0
     if codes_train.shape[1] == 1:
         codes_train, codes_test = (np.hstack([codes, np.zeros_like(codes)]) for codes in (codes_train, codes_test))
-    matrix = predictability_matrix(
-        codes_train, factors_train[:, varies], codes_test, factors_test[:, varies], continuous_factors
-    )
+    known, asked = map(as_numbers, given) if continuous_factors else (factors_train, factors_test)
+    matrix = predictability_matrix(codes_train, known[:, varies], codes_test, asked[:, varies], continuous_factors)
     return gap(matrix.values)

@@ -140,8 +140,9 @@ UNUSABLE = {
     "no rows": (CODES[:0], FACTORS[:0], r"codes must have shape \[N, D\]"),
 }
 UNUSABLE_FACTORS = {
-    "float factors": (CODES, FACTORS * 1.0, "factors must be integer classes, got float64; bin continuous factors"),
-    "torch float factors": (CODES, torch.from_numpy(FACTORS).float(), "factors must be integer classes, got float32"),
+    "infinite factors": (CODES, FACTORS + np.inf, "must be finite, or NaN where they are missing; got infinity"),
+    "complex factors": (CODES, torch.from_numpy(FACTORS).cfloat(), "must be numbers, truth values or texts"),
+    "no label at all": (CODES, np.full_like(FACTORS, -1), "factors hold no label"),
     "flat factors": (CODES, FACTORS[:, 0], r"factors must have shape \[N, F\]"),
     "no factors": (CODES, FACTORS[:, :0], r"factors must have shape \[N, F\]"),
     "lengths that differ": (CODES, FACTORS[:20], "as many rows, got 24 and 20"),
@@ -180,10 +181,13 @@ def test_train_and_test_must_be_as_wide(function):
         (lambda: f.beta_vae_score(CODES, FACTORS[:, 0], CODES[:, :2], FACTORS[:, 0]), "as wide in training and test"),
         (lambda: f.beta_vae_score(CODES, FACTORS[:9, 0], CODES, FACTORS[:, 0]), "an entry for each of 24 rows, got 9"),
         (lambda: f.beta_vae_score(CODES, FACTORS, CODES, FACTORS), r"labels must have shape \[N\]"),
-        (lambda: f.beta_vae_score(CODES, CODES[:, 0], CODES, CODES[:, 0]), "labels must be integers, got float64"),
+        (
+            lambda: f.beta_vae_score(CODES, CODES[:, 0], CODES, CODES[:, 0]),
+            "labels must be classes, got fractions",
+        ),
         (lambda: f.beta_vae_score(NAN, FACTORS[:, 0], CODES, FACTORS[:, 0]), "must be finite"),
         (lambda: f.factor_vae_score([0, 1], [0], [0], [0], 2), "an entry for each of 2 rows, got 1"),
-        (lambda: f.factor_vae_score([0.5], [0], [0], [0], 2), "argmin must be integers, got float64"),
+        (lambda: f.factor_vae_score([0.5], [0], [0], [0], 2), "argmin must be classes, got fractions of float64"),
         (lambda: f.factor_vae_score([], [], [0], [0], 2), r"argmin must have shape \[N\] with N >= 1"),
         (lambda: f.irs(CODES, FACTORS, quantile=1.5), r"quantile must lie in \[0, 1\], got 1.5"),
         (lambda: f.irs(CODES, FACTORS, bins=0), "bins must be a whole number of at least 1, got 0"),

@@ -10,7 +10,7 @@ from torch import nn
 
 from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule, SetBatch
-from unknot.metrics import METRICS, MIG, computations, register, set_scores
+from unknot.metrics import METRICS, MIG, Scores, computations, default_scores, register, set_scores
 from unknot.metrics import evaluate as evaluate_all
 from unknot.metrics.functional import dci, downstream_accuracy, mig
 from unknot.zoo import AdaGVAE, BetaVAE, SlotSetPredictor
@@ -124,7 +124,7 @@ def quick(monkeypatch):
 
 
 def test_metrics_by_name(probe, quick):
-    every = evaluate_all(flat, Levels(), num_train=30, num_test=10)
+    every = evaluate_all(flat, Levels(), "all", num_train=30, num_test=10)
     # two need models that offer them, and two take too long to come unasked
     assert {*METRICS} - every.keys() == {"elbo", "weak_reconstruction", "reasoning", "dci_es"}
     for name in every:
@@ -138,7 +138,31 @@ def test_metrics_by_name(probe, quick):
 
 def test_what_a_model_lacks_is_said():
     with pytest.raises(ValueError, match="'elbo' needs a model that says 'elbo' of itself"):
-        evaluate(flat, Levels(), metrics=["mig", "elbo"])
+        evaluate(flat, Levels(), metrics=["elbo"])
+    scores = evaluate(flat, Levels(), metrics=["elbo", "mig"], num_train=50)
+    assert scores.keys() == {"mig"}
+    assert "needs a model that says 'elbo'" in scores.reasons["elbo"]
+    with pytest.raises(KeyError, match="was not computed: 'elbo' needs a model"):
+        scores["elbo"]
+    assert "ELBO  not computed: 'elbo' needs" in str(scores)
+
+
+def test_a_score_that_fails_does_not_hide_the_others(probe):
+    METRICS["probe"] = METRICS["probe"]._replace(function=lambda draws: 1 / (1 - draws.seed))
+    scores = evaluate(flat, Levels(), metrics=["probe", "mig"], num_train=50, repeats=2)
+    assert (scores.keys(), scores.reasons) == ({"mig"}, {"probe": "ZeroDivisionError: division by zero"})
+    assert Scores.from_json(scores.to_json()).reasons == scores.reasons
+    with pytest.raises(ZeroDivisionError):
+        evaluate(flat, Levels(), metrics="probe", num_train=50, seed=1)
+
+
+def test_the_default_is_a_readable_handful_of_registered_scores():
+    scores = evaluate_all(flat, Levels(), num_train=60, num_test=30)
+    assert {name for name in scores if name in METRICS} == {*default_scores(flat)}
+    assert not scores.reasons
+
+
+def test_more_than_one_reason():
     with pytest.raises(ValueError, match="'weak_reconstruction' needs a model that says 'pairs'"):
         evaluate(BetaVAE(image_shape=(1, 32, 32)), Stripes(), metrics="weak_reconstruction")
 
@@ -393,7 +417,7 @@ def test_images_come_in_batches():
 
 
 def test_unknown_metrics_are_told_the_known():
-    with pytest.raises(ValueError, match=r"Unknown metrics \['mgi'\]; there are \[.*'mig'"):
+    with pytest.raises(ValueError, match=r"Unknown metrics \['mgi'\]. Did you mean 'mig'\?.*'default'"):
         evaluate(flat, Levels(), metrics=["mig", "mgi"])
 
 

@@ -123,7 +123,7 @@ def test_draws_are_summarised():
 
 
 def test_prints_a_table():
-    assert str(FULL).splitlines()[:2] == ["mig                0.3000 ± 0.0100", "dci                0.5000"]
+    assert str(FULL).splitlines()[:2] == ["MIG                0.3000 ± 0.0100", "DCI                0.5000"]
     assert str(Scores()) == ""
 
 
