@@ -115,7 +115,12 @@ class AtomSet(ABC):
         return self.gauge(x) <= 1 + tol
 
     def project(self, x: Any) -> Any:
-        """The nearest point of conv(𝒜), where it is known in closed form or by sorting."""
+        """The nearest point of conv(𝒜), where it is known in closed form or by sorting; gradients of x flow through."""
+        if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
+            from unknot.solvers.differentiation import project
+
+            self.check_shape(tuple(x.shape), "x")
+            return project(x, self)
         tensor = as_tensor(x, "x")
         self.check_shape(tuple(tensor.shape), "x")
         return to_user(self._project(tensor), wants_numpy(x))

@@ -13,7 +13,7 @@ import solver_figures as figures
 PAGES = Path(__file__).parents[2] / "docs" / "solvers"
 
 
-@pytest.mark.parametrize("page", ["README.md", "frank_wolfe.md", "matching_pursuit.md", "cones.md"])
+@pytest.mark.parametrize("page", ["README.md", "frank_wolfe.md", "matching_pursuit.md", "cones.md", "torch.md"])
 def test_examples_run(page: str) -> None:
     text = (PAGES / page).read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
