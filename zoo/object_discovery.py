@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import counts
+from unknot._numbers import counts, whole
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, crop, glorot, margins, output_shape
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.slots import SlotAttention
+from unknot.zoo.slots import Gradient, Initial, SlotAttention
 from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
 from unknot.zoo.transposed import Transposed
 
@@ -51,6 +51,10 @@ class SlotAutoEncoder(TokenModel):
         strides: of the convolutions of the encoder; all 1 in the reference, which makes one token of every pixel.
         warmup_steps: steps over which the learning rate rises from 0.
         decay_steps: steps in which it halves.
+        initial: of slots, ``"gaussian"`` or ``"learned"``: see :class:`~unknot.zoo.SlotAttention`.
+        gradient: ``"full"``, ``"implicit"`` or ``"bilevel"``: see there. BO-QSA has learned slots and ``"bilevel"``.
+        offset: in the weighted mean of the inputs; 0, or 1 in BO-QSA.
+        noise_steps: steps over which the noise of learned slots falls from 1 to 0 along a cosine; 0 for no noise.
         decoder: what maps the spread slots ``[N, slot_dim, ceil(H / 16), ceil(W / 16)]`` to an image and a mask
             ``[N, C + 1, H, W]``: a registered name with arguments, a module, or ``None`` for the reference's.
         tokens: further arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``lr``, ``encoder`` and
@@ -74,6 +78,10 @@ class SlotAutoEncoder(TokenModel):
         strides: tuple[int, ...] = (1, 1, 1, 1),
         warmup_steps: int = 10_000,
         decay_steps: int = 100_000,
+        initial: Initial = "gaussian",
+        gradient: Gradient = "full",
+        offset: float = 0.0,
+        noise_steps: int = 30_000,
         decoder: Network = None,
         **tokens: Any,
     ) -> None:
@@ -83,7 +91,16 @@ class SlotAutoEncoder(TokenModel):
         counts(num_slots=num_slots, num_iterations=num_iterations, slot_dim=slot_dim)
         self.num_slots, self.num_iterations = num_slots, num_iterations
         image_channels, height, width = self.image_shape
-        self.slot_attention = SlotAttention(num_slots, self.encoder.channels, slot_dim, num_iterations)
+        self.noise_steps = whole("noise_steps", noise_steps, least=0)
+        self.slot_attention = SlotAttention(
+            num_slots,
+            self.encoder.channels,
+            slot_dim,
+            num_iterations,
+            initial=initial,
+            gradient=gradient,
+            offset=offset,
+        )
         self.small = (math.ceil(height / 16), math.ceil(width / 16))
         self.position = PositionEmbedding(slot_dim)
         self.position.apply(glorot)
@@ -97,6 +114,13 @@ class SlotAutoEncoder(TokenModel):
             raise ValueError(f"The decoder draws {list(drawn)}, expected {[image_channels + 1, height, width]}.")
         self.keep_recipes({"decoder": recipe})
         channels_last(self)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Noise of learned slots, ½ (1 + cos(π min(1, t / T)))."""
+        super().on_train_batch_start(batch, batch_idx)
+        if self.slot_attention.initial == "learned":
+            share = min(1.0, self.global_step / self.noise_steps) if self.noise_steps else 1.0
+            self.slot_attention.noise.fill_((1 + math.cos(math.pi * share)) / 2)
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
         """Slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""

@@ -5,16 +5,20 @@ Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". Wh
 """
 
 import math
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from unknot._numbers import counts
+from unknot._numbers import counts, not_negative
 from unknot.zoo.networks import glorot
 
 EPSILON = 1e-8  # added to attention, so that a slot that attends to nothing has a mean too
 NORM_EPSILON = 1e-3  # of LayerNorm in the reference
+
+Initial = Literal["gaussian", "learned"]
+Gradient = Literal["full", "implicit", "bilevel"]
 
 
 class Slots(NamedTuple):
@@ -47,12 +51,26 @@ class SlotAttention(nn.Module):
     decides: σ is a standard deviation, kept as its logarithm; no biases in k, q and v; Glorot initialisation;
     LayerNorm with 1e-3.
 
+    Three options come from later work. With ``gradient="implicit"`` (Chang et al., 2022) only the last iteration is
+    differentiated, as if its slots came from nowhere: the gradient at a fixed point, to first order.
+    ``gradient="bilevel"`` (Jia et al., 2023, BO-QSA) does so too, and passes the gradient of the last iteration's
+    slots straight on to the initial ones. Slots have the same values either way. ``initial="learned"`` starts from K
+    learned vectors m instead of the same μ for all,
+
+        slots = m + s · noise · stop_gradient(m)
+
+    with s the buffer ``noise``, 0 unless a model sets it, and only in training. Such slots are not exchangeable.
+    ``offset`` is what BO-QSA adds to a slot's share of attention, so that slots of few inputs are updated little.
+
     Args:
         num_slots: K, unless a call says otherwise.
         input_dim: D_inputs.
         slot_dim: D_slots, also the common dimension D of k, q and v; ``None`` is ``input_dim``.
         num_iterations: T, unless a call says otherwise.
         hidden_dim: width of the MLP.
+        initial: ``"gaussian"``, as in the thesis, or ``"learned"``, which fixes K.
+        gradient: ``"full"``, ``"implicit"``, which leaves initial slots without a gradient, or ``"bilevel"``.
+        offset: added to the sum of a slot's weights in the weighted mean; 0 in the thesis, 1 in BO-QSA.
 
     >>> module = SlotAttention(num_slots=5, input_dim=32)
     >>> slots, attention, _ = module(torch.rand(2, 100, 32))
@@ -62,6 +80,8 @@ class SlotAttention(nn.Module):
     torch.Size([2, 8, 32])
     """
 
+    noise: Tensor
+
     def __init__(
         self,
         num_slots: int = 10,
@@ -69,8 +89,19 @@ class SlotAttention(nn.Module):
         slot_dim: int | None = None,
         num_iterations: int = 3,
         hidden_dim: int = 128,
+        initial: Initial = "gaussian",
+        gradient: Gradient = "full",
+        offset: float = 0.0,
     ) -> None:
         super().__init__()
+        if initial not in ("gaussian", "learned"):
+            raise ValueError(f"initial must be 'gaussian' or 'learned', got {initial!r}.")
+        if gradient not in ("full", "implicit", "bilevel"):
+            raise ValueError(f"gradient must be 'full', 'implicit' or 'bilevel', got {gradient!r}.")
+        if initial == "learned" and gradient == "implicit":
+            raise ValueError("gradient='implicit' never trains learned initial slots: take 'bilevel' or 'full'.")
+        not_negative(offset=offset)
+        self.initial, self.gradient, self.offset = initial, gradient, offset
         slot_dim = input_dim if slot_dim is None else slot_dim
         counts(
             num_slots=num_slots,
@@ -81,8 +112,12 @@ class SlotAttention(nn.Module):
         )
         self.num_slots, self.num_iterations = num_slots, num_iterations
         self.input_dim, self.slot_dim = input_dim, slot_dim
-        self.mu = nn.Parameter(torch.empty(slot_dim))
-        self.log_sigma = nn.Parameter(torch.empty(slot_dim))
+        if initial == "learned":
+            self.mu = nn.Parameter(torch.empty(num_slots, slot_dim))
+            self.register_buffer("noise", torch.tensor(0.0))
+        else:
+            self.mu = nn.Parameter(torch.empty(slot_dim))
+            self.log_sigma = nn.Parameter(torch.empty(slot_dim))
         self.norm_inputs = nn.LayerNorm(input_dim, eps=NORM_EPSILON)
         self.norm_slots = nn.LayerNorm(slot_dim, eps=NORM_EPSILON)
         self.norm_mlp = nn.LayerNorm(slot_dim, eps=NORM_EPSILON)
@@ -96,8 +131,11 @@ class SlotAttention(nn.Module):
     def reset_parameters(self) -> None:
         """The reference's initialisation; its Glorot bound for μ and log σ counts one input and D outputs."""
         bound = math.sqrt(6 / (1 + self.slot_dim))
-        nn.init.uniform_(self.mu, -bound, bound)
-        nn.init.uniform_(self.log_sigma, -bound, bound)
+        if self.initial == "learned":
+            nn.init.xavier_uniform_(self.mu)
+        else:
+            nn.init.uniform_(self.mu, -bound, bound)
+            nn.init.uniform_(self.log_sigma, -bound, bound)
         self.apply(glorot)
         nn.init.xavier_uniform_(self.gru.weight_ih)
         nn.init.orthogonal_(self.gru.weight_hh)
@@ -105,8 +143,13 @@ class SlotAttention(nn.Module):
         nn.init.zeros_(self.gru.bias_hh)
 
     def initial_slots(self, batch_size: int, num_slots: int | None = None) -> Tensor:
-        """Slots before the first iteration, μ + σ · noise: ``[batch_size, num_slots, D]``."""
+        """Slots before the first iteration: ``[batch_size, num_slots, D]``."""
         num_slots = self.num_slots if num_slots is None else num_slots
+        if self.initial == "learned":
+            if num_slots != self.num_slots:
+                raise ValueError(f"These {self.num_slots} slots are learned one by one, got num_slots={num_slots}.")
+            slots = self.mu.expand(batch_size, -1, -1)
+            return slots + self.noise * torch.randn_like(slots) * slots.detach() if self.training else slots
         noise = torch.randn(batch_size, num_slots, self.slot_dim, device=self.mu.device, dtype=self.mu.dtype)
         return self.mu + self.log_sigma.exp() * noise
 
@@ -131,10 +174,15 @@ class SlotAttention(nn.Module):
         self._check(inputs, num_slots, num_iterations, slots)
         if slots is None:
             slots = self.initial_slots(len(inputs), num_slots)
-        inputs = self.norm_inputs(inputs)
+        inputs, initial = self.norm_inputs(inputs), slots
         history = []
-        for _ in range(num_iterations):
-            slots, attention = self.iterate(inputs, slots)
+        for left in reversed(range(num_iterations)):
+            if self.gradient != "full" and not left:
+                slots = slots.detach()
+                if self.gradient == "bilevel":
+                    slots = slots + (initial - initial.detach())  # adds zero
+            with torch.no_grad() if self.gradient != "full" and left else nullcontext():
+                slots, attention = self.iterate(inputs, slots)
             history.append(slots)
         return Slots(slots, attention, torch.stack(history) if return_history else None)
 
@@ -145,7 +193,7 @@ class SlotAttention(nn.Module):
         queries = self.q(self.norm_slots(slots)) @ self.k.weight / math.sqrt(self.slot_dim)
         attention = torch.softmax(queries @ inputs.transpose(1, 2), dim=1)
         weights = attention + EPSILON
-        updates = self.v(weights @ inputs / weights.sum(2, keepdim=True))
+        updates = self.v(weights @ inputs / (weights.sum(2, keepdim=True) + self.offset))
         slots = self.gru(updates.flatten(0, 1).to(slots.dtype), slots.flatten(0, 1)).view_as(slots)
         return slots + self.mlp(self.norm_mlp(slots)), attention
 

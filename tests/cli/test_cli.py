@@ -55,6 +55,7 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
     "slot_mlp_scenes": FEW,
     "dspn_scenes": FEW,
     "slot_autoencoder_scenes": FEW,
+    "bo_qsa_scenes": FEW,
 }
 
 
@@ -64,7 +65,7 @@ def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     run = tmp_path / "runs" / name / "version_0"
     for file in ("config.yaml", "checkpoints/last.ckpt", "model/config.json", "model/model.safetensors"):
         assert (run / file).is_file(), file
-    alone = ("slot_mlp_scenes", "dspn_scenes", "slot_autoencoder_scenes", "wren_factors")  # nothing to traverse
+    alone = ("slot_mlp_scenes", "dspn_scenes", "slot_autoencoder_scenes", "bo_qsa_scenes", "wren_factors")
     pictures = 1 if name in alone else 2
     assert len(list((run / "pictures").glob("*.png"))) == pictures
     assert list(run.glob("events.out.tfevents.*"))

@@ -298,3 +298,95 @@ def test_images_of_any_size(padding):
         image_shape=(3, 28, 35), num_slots=2, channels=4, strides=(2, 2), slot_dim=4, padding=padding
     )
     assert model.losses(torch.rand(2, 3, 28, 35))["loss"].isfinite()
+
+
+# Options of later work
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "bilevel"])
+def test_gradients_of_the_last_iteration(gradient):
+    """Values stay; the gradient is that of one iteration; bilevel hands the one of its slots to the initial slots."""
+    full, x, start = module().double(), inputs().double(), torch.randn(3, 4, 8).double().requires_grad_()
+    m = module(gradient=gradient).double()
+    m.load_state_dict(full.state_dict())
+    result = m(x, slots=start, return_history=True)
+    assert torch.equal(result.slots, full(x, slots=start).slots)
+    assert torch.equal(result.history, full(x, slots=start, return_history=True).history)
+    result.slots.square().sum().backward()
+    before = result.history[-2].detach().requires_grad_()
+    once = full.iterate(full.norm_inputs(x), before)[0]
+    once.square().sum().backward()
+    if gradient == "bilevel":
+        torch.testing.assert_close(start.grad, before.grad)
+    else:
+        assert start.grad is None
+    for name, parameter in full.named_parameters():
+        if name not in ("mu", "log_sigma"):
+            torch.testing.assert_close(m.get_parameter(name).grad, parameter.grad)
+
+
+def test_learned_slots():
+    m = module(initial="learned", gradient="bilevel")
+    assert set(dict(m.named_parameters())) - set(dict(module().named_parameters())) == set()
+    assert m.mu.shape == (4, 8)
+    assert torch.equal(m.initial_slots(3), m.mu.expand(3, -1, -1))
+    m.noise.fill_(0.5)
+    torch.manual_seed(0)
+    noisy = m.initial_slots(3)
+    torch.manual_seed(0)
+    torch.testing.assert_close(noisy, m.mu * (1 + 0.5 * torch.randn(3, 4, 8)))
+    noisy.sum().backward()
+    assert torch.equal(m.mu.grad, torch.full((4, 8), 3.0))  # none through the noise
+    assert torch.equal(m.eval().initial_slots(3), m.mu.expand(3, -1, -1))
+    m.zero_grad()
+    m(inputs()).slots.square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in m.parameters())
+    with pytest.raises(ValueError, match="These 4 slots are learned one by one, got num_slots=5"):
+        m(inputs(), num_slots=5)
+
+
+def test_the_offset_holds_back_slots_of_little_attention():
+    m, x = module(), inputs()
+    slots = torch.randn(3, 4, 8)
+    attention = m(x, slots=slots, num_iterations=1).attention
+    m.offset = 1.0
+    weights = attention + 1e-8
+    updates = m.v(weights @ m.norm_inputs(x) / (weights.sum(2, keepdim=True) + 1))
+    state = m.gru(updates.flatten(0, 1), slots.flatten(0, 1)).view_as(slots)
+    torch.testing.assert_close(m(x, slots=slots, num_iterations=1).slots, state + m.mlp(m.norm_mlp(state)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"initial": "fixed"}, "initial must be 'gaussian' or 'learned', got 'fixed'"),
+        ({"gradient": "none"}, "gradient must be 'full', 'implicit' or 'bilevel', got 'none'"),
+        ({"initial": "learned", "gradient": "implicit"}, "never trains learned initial slots: take 'bilevel'"),
+        ({"offset": -1.0}, "offset must be finite and not negative"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        SlotAttention(4, 8, **options)
+
+
+@pytest.mark.parametrize(("mode", "gradient"), [("none", "full"), ("fixed-point", "implicit"), ("bi-level", "bilevel")])
+def test_the_values_and_gradients_of_bo_qsa(oracles, mode, gradient):
+    published = np.load(oracles / "boqsa_slot_attention.npz")
+    m = SlotAttention(3, 8, hidden_dim=16, gradient=gradient, offset=1.0).double()
+    ours = {"norm_feature": "norm_inputs", "project_k": "k", "project_v": "v", "project_q": "q"}
+    weights = {}
+    for key in published:
+        if key.startswith("w/"):
+            part, _, name = key.removeprefix("w/").partition(".")
+            weights[f"{ours.get(part, part)}.{name}"] = torch.from_numpy(published[key])
+    assert set(m.load_state_dict(weights, strict=False).missing_keys) == {"mu", "log_sigma"}
+    for norm in (m.norm_inputs, m.norm_slots, m.norm_mlp):
+        norm.eps = 1e-5  # theirs
+    x, start = (torch.from_numpy(published[name]).requires_grad_() for name in ("features", "slots_init"))
+    slots, attention, _ = m(x, slots=start)
+    slots.square().sum().backward()
+    grad = torch.zeros_like(start) if start.grad is None else start.grad
+    found = {"slots": slots, "attn": attention, "grad_slots_init": grad, "grad_features": x.grad}
+    for name, value in found.items():
+        np.testing.assert_allclose(value.detach(), published[f"{mode}/{name}"], atol=1e-7)

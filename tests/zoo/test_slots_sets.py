@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 
 import pytest
 import torch
@@ -45,7 +46,10 @@ ARGUMENTS = {
         **{"num_slots": 5, "num_iterations": 2, "inner_lr": 20.0, "hidden_dim": 16, "representation_weight": 0.2},
         **{"loss_at_every_iteration": True, "coordinate_scale": 3.0, "attribute_loss": "cross_entropy"},
     },
-    "SlotAutoEncoder": {"num_slots": 3, "num_iterations": 2, "slot_dim": 12},
+    "SlotAutoEncoder": {
+        **{"num_slots": 3, "num_iterations": 2, "slot_dim": 12},
+        **{"initial": "learned", "gradient": "bilevel", "offset": 1.0, "noise_steps": 9},
+    },
 }
 PREDICTORS = ["SlotSetPredictor", "SlotMLPSetPredictor", "DSPNSetPredictor"]
 every_model = pytest.mark.parametrize("name", sorted(ARGUMENTS))
@@ -277,7 +281,7 @@ def test_other_slots_and_iterations_at_test_time(num_slots, num_iterations):
     assert torch.equal(history[-1], sets)
     assert ((sets >= 0) & (sets <= 1)).all()
     torch.testing.assert_close(attention.sum(1), torch.ones(4, 8, 8))
-    auto = build("SlotAutoEncoder").decompose(batch()[0], num_slots, num_iterations)
+    auto = build("SlotAutoEncoder", initial="gaussian").decompose(batch()[0], num_slots, num_iterations)
     assert auto.masks.shape == (4, num_slots, 32, 32)
 
 
@@ -297,6 +301,26 @@ def test_one_image_does_not_depend_on_the_others(name):
     if hasattr(model, "slot_attention"):
         model.slot_attention.initial_slots = lambda n, k=None: start[:n]
     torch.testing.assert_close(model(images[:1]), model(images)[:1], rtol=1e-4, atol=1e-5)
+
+
+def test_learned_slots_lose_their_noise_as_training_goes_on():
+    """Along a cosine; a model that is not trained has none."""
+    model, seen = build("SlotAutoEncoder", noise_steps=4), []
+    assert model.slot_attention.noise == 0
+
+    class Seen(pl.Callback):
+        def on_before_backward(self, trainer, module, loss):
+            seen.append(module.slot_attention.noise.item())
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    run = pl.Trainer(max_steps=6, max_epochs=-1, callbacks=[Seen()], enable_model_summary=False, **quiet)
+    run.fit(model, DataLoader(TensorDataset(*batch()), batch_size=4))
+    assert seen == pytest.approx([(1 + math.cos(math.pi * min(1, step / 4))) / 2 for step in range(6)])
+    images = batch()[0]
+    assert torch.equal(model.eval()(images), model(images))
+    model.slot_attention.noise.fill_(1.0)
+    assert torch.equal(model(images), model(images))
+    assert not torch.equal(model.train()(images), model(images))
 
 
 def test_the_autoencoder_mixes_its_parts():
