@@ -11,6 +11,7 @@ Everything takes and returns torch tensors, and what the objective is made of ma
 tensor([ 0.5000, -0.5000,  0.0000], dtype=torch.float64)
 """
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable
@@ -216,6 +217,10 @@ def argmin(
             tol=tolerance,
             max_iterations=max_iterations,
         ).x
+        with contextlib.suppress(ValueError):  # where there is a derivative, which is for the backward pass to say
+            for _ in range(2):  # Newton steps on the face, as an error of ε in f is one of √ε in x
+                system = _System(objective, x).at(atom_set, over, None)
+                x = x - system(system.slope.detach())
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(objective(leaf), leaf, create_graph=True)
