@@ -37,11 +37,20 @@ def unfairness(population: Population, resamples: int, seed: int) -> Result:
     across = found.long.pivot(index="row", columns="dataset", values="rho").reindex(columns)[models.datasets]
     parts = {name: part.unfairness.to_numpy() for name, part in models.parts()}
 
+    scatter = {
+        name: {m: (of.dci, of.unfairness) for m, of in ((m, part[part.method == m]) for m in by_figure(part.method))}
+        for name, part in models.parts()
+        if "dci" in part
+    }
+
     def draw(figure: Figure) -> None:
-        left, right = figure.subfigures(1, 2, squeeze=False)[0]
+        top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0] if scatter else (figure, None)
+        left, right = top.subfigures(1, 2, squeeze=False)[0]
         figures.violins(left, {"unfairness": parts}, "mean total variation")
         figures.heatmaps(right, {"ρ with unfairness": across})
-        figure.set_size_inches(9, 4)
+        if bottom is not None:
+            figures.dots(bottom, scatter, "DCI disentanglement", "unfairness")
+        figure.set_size_inches(9, 7 if scatter else 4)
 
     return Result(
         [

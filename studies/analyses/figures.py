@@ -70,7 +70,7 @@ def heatmaps(figure: Figure | SubFigure, matrices: Mapping[str, pd.DataFrame], w
 
 
 def curves(
-    figure: Figure,
+    figure: Figure | SubFigure,
     parts: Mapping[str, Mapping[str, tuple[Any, Any]]],
     x: str,
     y: str,
@@ -119,7 +119,7 @@ def violins(figure: Figure | SubFigure, parts: Mapping[str, Mapping[str, Any]], 
 
 
 def dots(
-    figure: Figure,
+    figure: Figure | SubFigure,
     parts: Mapping[str, Mapping[str, tuple[Any, Any]]],
     x: str,
     y: str,
@@ -149,7 +149,7 @@ def dots(
     figure.legend(handles, [label(name) for name in names], loc="outside right upper", fontsize=7)
 
 
-def bars(figure: Figure, numbers: Sequence[Any], percent: bool = True) -> None:
+def bars(figure: Figure | SubFigure, numbers: Sequence[Any], percent: bool = True) -> None:
     """Numbers with their intervals, what chance gives (a line) and what the thesis prints (a cross)."""
     axis = panels(figure, [""], height=0.5 + 0.38 * len(numbers), width=6)[0]
     scale = 100 if percent else 1

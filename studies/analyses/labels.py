@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from unknot.studies.analyses import figures
 from unknot.studies.analyses.result import Number, Result, Sign, analysis, mean_of
@@ -98,8 +99,14 @@ def validation_ranking(population: Population, resamples: int, seed: int) -> Res
     )
 
 
-def _picks(population: Population, select_by: str) -> pd.DataFrame:
-    """The model that each method picks, for each data set, number, kind and draw of labels, with its test metrics."""
+def _picks(population: Population, select_by: str, test_metric: str = "") -> pd.DataFrame:
+    """The model that each method picks, for each data set, number, kind and draw of labels, with its test metrics.
+
+    Args:
+        population: of models with and without labels.
+        select_by: the validation score by which models without labels are picked.
+        test_metric: pick them by this metric of the test instead, which knows more than any validation score.
+    """
     frame = population.frame
     held_out = population.has(HELD_OUT)
     lines: list[pd.DataFrame] = []
@@ -118,7 +125,8 @@ def _picks(population: Population, select_by: str) -> pd.DataFrame:
     cohort = frame[frame.method.isin(COUNTERPARTS)]
     for entry in validation.itertuples():
         draw = entry.draw if entry.draw != "" else 0
-        lines.append(cohort.assign(labels=entry.labels, kind=entry.kind, draw=draw, selected=cohort[entry.column]))
+        selected = cohort[test_metric or entry.column]
+        lines.append(cohort.assign(labels=entry.labels, kind=entry.kind, draw=draw, selected=selected))
     if not lines:
         return pd.DataFrame()
     keys = ["dataset", "labels", "kind", "draw", "method"]
@@ -126,6 +134,34 @@ def _picks(population: Population, select_by: str) -> pd.DataFrame:
     both["labels"] = both["labels"].astype(int)  # a table of several studies has them as floats
     picked = both.loc[both.groupby(keys)["selected"].idxmax()]
     return picked[[*keys, "setting", "selected", *population.has(*TEST_METRICS)]].reset_index(drop=True)
+
+
+def _trials(picked: pd.DataFrame) -> pd.DataFrame:
+    """A line for each data set, draw of labels and test metric: whether the best S² method wins."""
+    tests = [name for name in TEST_METRICS if name in picked]
+    lines = []
+    for keys, group in picked.groupby(["dataset", "labels", "kind", "draw"]):
+        of = group.set_index("method")
+        semi, only = (of[of.index.isin(names)] for names in (SEMI_SUPERVISED, COUNTERPARTS))
+        if semi.empty or only.empty:
+            continue
+        for metric in tests:
+            a, b = semi[metric].dropna(), only[metric].dropna()
+            if a.empty or b.empty:
+                continue
+            lines.append(
+                dict(zip(("dataset", "labels", "kind", "draw"), keys, strict=True))
+                | {
+                    "metric": metric,
+                    "won": 0.5 * (float(a.max() > b.max()) + float(a.max() >= b.max())),
+                    "best": (a if a.max() >= b.max() else b).idxmax(),
+                    "chance": len(a) / (len(a) + len(b)),
+                    "S²": a.max(),
+                    "U/S": b.max(),
+                    "supervised": of[metric].get("SupervisedVAE", np.nan),
+                }
+            )
+    return pd.DataFrame(lines)
 
 
 @analysis(
@@ -145,34 +181,9 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
             "their data.num_labels and data.labelling, and unsupervised models of the same data sets with validation "
             "MIG on the same labels (mig@100-perfect-0, ...)."
         )
-    tests = [name for name in TEST_METRICS if name in picked]
-    lines = []
-    for keys, group in picked.groupby(["dataset", "labels", "kind", "draw"]):
-        of = group.set_index("method")
-        semi, only = (of[of.index.isin(names)] for names in (SEMI_SUPERVISED, COUNTERPARTS))
-        if semi.empty or only.empty:
-            continue
-        for metric in tests:
-            a, b = semi[metric].dropna(), only[metric].dropna()
-            if a.empty or b.empty:
-                continue
-            won = 0.5 * (float(a.max() > b.max()) + float(a.max() >= b.max()))
-            baseline = of[metric].get("SupervisedVAE", np.nan)
-            lines.append(
-                dict(zip(("dataset", "labels", "kind", "draw"), keys, strict=True))
-                | {
-                    "metric": metric,
-                    "won": won,
-                    "best": (a if a.max() >= b.max() else b).idxmax(),
-                    "chance": len(a) / (len(a) + len(b)),
-                    "S²": a.max(),
-                    "U/S": b.max(),
-                    "supervised": baseline,
-                }
-            )
-    if not lines:
+    table = _trials(picked)
+    if table.empty:
         raise Missing("No draw of labels has both an S² model and validation MIG of the unsupervised ones.")
-    table = pd.DataFrame(lines)
     rng = np.random.default_rng(seed)
     numbers = []
     for (labels, kind), of in table.groupby(["labels", "kind"], sort=False):
@@ -202,6 +213,29 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
         signs.append(Sign("the supervised baseline is worst", 1, margin))
     best = table.best.value_counts()
     wins = table.groupby("metric").won.mean()
+    by_test = [_trials(_picks(population, "mig", metric)).won.mean() for metric in TEST_METRICS if metric in picked]
+    numbers.append(
+        Number("trials won if the others are selected by a test metric", mean_of(by_test), chance=0.5, percent=True)
+    )
+    perfect = picked[picked.kind == "perfect"]
+    medians = perfect.groupby(["labels", "method"]).dci.median() if "dci" in picked else None
+    if medians is not None:
+        numbers += [
+            Number(f"median DCI of {label(str(method))}, {labels:,} perfect labels", float(value))
+            for (labels, method), value in medians.items()
+        ]
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subfigures(1, 2, width_ratios=[3, 2], squeeze=False)[0]
+        shares = [number for number in numbers if number.percent]
+        figures.bars(left, shares)
+        axis = right.subplots()
+        axis.barh([label(str(name)) for name in best.index], best.to_numpy(), color="C0", alpha=0.6)
+        axis.invert_yaxis()
+        axis.set_xlabel("trials in which it is best", fontsize=8)
+        axis.tick_params(labelsize=7)
+        figure.set_size_inches(10, 0.9 + 0.42 * max(len(shares), len(best)))
+
     return Result(
         numbers,
         f"{numbers[0]}. The method that is best most often is {label(str(best.index[0]))}; wins by metric: "
@@ -210,7 +244,7 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
         f"{len(table)} trials of {table.groupby(['dataset', 'labels', 'kind', 'draw']).ngroups} draws: metrics of one "
         "pick depend on each other, so a share near one half says nothing.",
         table,
-        lambda figure: figures.bars(figure, numbers),
+        draw,
         signs,
     )
 

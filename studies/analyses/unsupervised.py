@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy import stats
 
 from unknot.studies.analyses import figures
@@ -70,6 +71,20 @@ def total_correlation(population: Population, resamples: int, seed: int) -> Resu
         percent=True,
     )
     table = pd.DataFrame(lines)
+    scatter = {
+        str(dataset): {
+            method: (of.total_correlation_sampled, of.total_correlation)
+            for method, of in ((name, part[part.method == name]) for name in by_figure(part.method))
+        }
+        for dataset, part in frame.groupby("dataset", sort=False)
+    }
+
+    def draw(figure: Figure) -> None:
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.1], squeeze=False)[:, 0]
+        figures.curves(top, lines_of, "strength (rank)", "total correlation, median")
+        figures.dots(bottom, scatter, "TC of samples", "TC of means", diagonal=True, log=True)
+        figure.set_size_inches(max(7.0, 3.2 * min(len(lines_of), 4)), 6.4)
+
     falls, rises = sign_count(table.sampled, -1), sign_count(table["mean"])
     return Result(
         [
@@ -82,7 +97,7 @@ def total_correlation(population: Population, resamples: int, seed: int) -> Resu
         "The Gaussian total correlation sees linear dependence only, and a trend over a few strengths has no test of "
         "its own.",
         table,
-        lambda figure: figures.curves(figure, lines_of, "strength (rank)", "total correlation, median"),
+        draw,
         signs,
         models.gaps(list(kinds)),
     )

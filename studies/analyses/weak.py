@@ -1,6 +1,7 @@
 """Chapter "Weakly-Supervised Disentanglement": what pairs of images are good for."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -381,7 +382,8 @@ def covariate_shift(population: Population, resamples: int, seed: int) -> Result
         )
         numbers.append(cost)
         signs.append(Sign("accuracy under shift is lower", 1, float(gap.mean()), cost.low, cost.high))
-    return _of_means(found, signs, numbers)
+    result = _of_means(found, signs, numbers)
+    return replace(result, draw=lambda figure: _draw_shift(figure, models.frame, found))
 
 
 @analysis(
@@ -476,6 +478,34 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
         signs,
         found.notes,
     )
+
+
+def _draw_shift(figure: Figure, frame: pd.DataFrame, found: Correlations) -> None:
+    """Correlations, and the accuracies with and without shift beside a guess that knows the prior alone."""
+    left, right = figure.subfigures(1, 2, squeeze=False)[0]
+    figures.heatmaps(left, found.matrices())
+    columns = {"without shift": ACCURACY, "under shift": "covariate_shift"}
+    parts = {
+        str(dataset): {name: part[column].dropna().to_numpy() for name, column in columns.items() if column in part}
+        for dataset, part in frame.groupby("dataset", sort=False)
+    }
+    figures.violins(right, parts, "accuracy")
+    for axis, (_, part) in zip(right.axes, frame.groupby("dataset", sort=False), strict=True):
+        guess = _prior_only(str(part.get("data set", part.dataset).iloc[0]))
+        if guess == guess:
+            axis.axhline(guess, color="C3", linestyle="--", linewidth=1)
+            axis.annotate("prior only", (0.02, guess), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+    figure.set_size_inches(max(8.0, 2.2 * len(parts) + 5), 4)
+
+
+def _prior_only(dataset: str) -> float:
+    """Accuracy of a guess that knows how many values each factor has, and nothing of the image."""
+    from unknot.studies.datasets import build
+
+    try:
+        return mean_of([1 / size for size in build(dataset).factor_space.sizes])
+    except ValueError:  # a data set of the user's, or a name in a table that is none
+        return float("nan")
 
 
 def _of_means(found: Correlations, signs: list[Sign], numbers: list[Number]) -> Result:

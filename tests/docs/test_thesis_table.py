@@ -34,3 +34,8 @@ def test_every_shipped_study_has_a_row_with_its_number_of_jobs(study: str) -> No
 def test_every_box_and_equation_is_listed_once() -> None:
     labels = re.findall(r"`((?:eq|eqn|algo?|thm):[\w-]+)`", TEXT)
     assert len(labels) == len(set(labels)) >= 50
+
+
+def test_every_figure_and_table_is_listed_once() -> None:
+    labels = re.findall(r"`((?:fig|figure|table|fig_stats)[:_][\w-]+)`", TEXT)
+    assert len(labels) == len(set(labels)) == 54
