@@ -55,6 +55,7 @@ class SmallNORB(GridDataset):
 
     name = "smallnorb"
     stochastic = True
+    finite = False  # a full grid, of ten instances: scored as in the study, by images drawn with replacement
     title = "SmallNORB"
     licence = "research only"
     factor_space = FactorSpace(

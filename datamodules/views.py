@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,31 @@ class View(GroundTruthDataset):
         self.grey_levels = dataset.grey_levels
         self.factor_space = dataset.factor_space
         self.image_shape = dataset.image_shape
+
+    @property
+    def finite(self) -> bool:
+        """Whether the images behind the view are a collection of which some have to be held out."""
+        return self.dataset.finite
+
+    def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["View", "View"]:
+        """Two views of the two parts of what is behind this one."""
+        views = copy(self), copy(self)
+        for view, part in zip(views, self.dataset.split(test_fraction, seed), strict=True):
+            view.dataset, view.factor_space = part, part.factor_space
+        return views
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.finite else super().__len__()
+
+    def _examples(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.finite:
+            return super()._examples(numbers)
+        images, factors = self.dataset[numbers]
+        return self.changed(images), factors
+
+    def changed(self, images: Tensor) -> Tensor:
+        """Images of the data set as the view shows them."""
+        return images
 
     def prepare(self) -> None:
         """Prepare what is behind the view."""
@@ -78,7 +104,7 @@ class Resized(View):
         levels = (dataset.grey_levels or 0) * math.prod(full) // (height * width)
         self.grey_levels = levels if exact else None
         self._steps = levels if exact and levels <= STEPS else STEPS
-        self.cached = cached and not dataset.stochastic
+        self.cached = cached and not dataset.stochastic and not dataset.finite
         self._grid: Grid | None = None
 
     def cache_key(self) -> str | None:
@@ -123,11 +149,15 @@ class Resized(View):
         """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], of the new height and width."""
         self.prepare()
         if self._grid is None:
-            return area_average(self.dataset.observe(factors, generator), self.size)
+            return self.changed(self.dataset.observe(factors, generator))
         rows = self._grid.take(self.factor_space.index(factors).numpy())
         pixels = rows if self._steps <= 255 else rows.view("<u2")
         # NumPy's arithmetic runs in this thread: torch's would wake threads that cost more than they bring here.
         return torch.from_numpy(np.divide(pixels, np.float32(self._steps), dtype=np.float32))
+
+    def changed(self, images: Tensor) -> Tensor:
+        """Images averaged to the size."""
+        return area_average(images, self.size)
 
     def _make(self) -> Iterator[Bytes]:
         self.dataset.prepare()
@@ -182,6 +212,8 @@ class Coarse(View):
 
     def __init__(self, dataset: GroundTruthDataset, sizes: Sequence[int] | Mapping[str, int]) -> None:
         super().__init__(dataset)
+        if self.finite:
+            raise ValueError(f"{dataset.name} does not have an image of every combination: it cannot be made coarser.")
         space = dataset.factor_space
         if isinstance(sizes, Mapping):
             if unknown := sorted(sizes.keys() - {*space.names}):

@@ -4,6 +4,7 @@ import inspect
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from unknot._modes import evaluation_mode, representation
 from unknot._numbers import whole
 from unknot._seeding import derive_seed
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
-from unknot.datamodules.own.labelled_images import LabelledImageDataset
+from unknot.datamodules.views import View
 from unknot.labels import MISSING
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
 from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes
 
 BATCH = 64
+LOOKS = 64  # images of the same factors that tell a finite collection
 REMEMBERED = 1 << 22  # grid points whose codes are kept
 
 
@@ -132,6 +134,8 @@ class Draws(GivenDraws):
         self.dataset = dataset.ground_truth() if isinstance(dataset, ImageDataModule) else dataset
         self.num_train, self.num_test = num_train, num_test
         self.notes: dict[str, Any] = {}
+        if not self._own:
+            check_repetition(self.dataset)
         if self._own:
             self.notes["split"] = "images to fit on and others to test on, each drawn once at most"
         self._remembered: tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]]] | None = None
@@ -181,9 +185,7 @@ class Draws(GivenDraws):
             yield self.dataset.observe(chunk, generator), chunk
 
     @staticmethod
-    def _pool_batches(
-        pool: LabelledImageDataset, n: int, generator: torch.Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pool_batches(pool: GroundTruthDataset, n: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for chunk in torch.randperm(len(pool), generator=generator)[:n].split(BATCH):
             yield pool[chunk]
 
@@ -251,7 +253,27 @@ def is_finite(dataset: Any) -> bool:
     return isinstance(dataset, ImageDataModule) or bool(getattr(dataset, "finite", False))
 
 
-def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[LabelledImageDataset, LabelledImageDataset] | None:
+def check_repetition(dataset: GroundTruthDataset) -> None:
+    """Refuse a finite collection of images that does not say so: its test images would be training images.
+
+    Several images of the same factors that come up again and again give it away. A data set that says whether it is
+    ``finite`` is taken at its word.
+    """
+    says = getattr_static(type(dataset), "finite", None) is not getattr_static(GroundTruthDataset, "finite")
+    if not dataset.stochastic or (says and not isinstance(dataset, View)):
+        return
+    generator = torch.Generator().manual_seed(0)
+    factors = dataset.factor_space.sample(1, generator).expand(LOOKS, -1)
+    distinct = len(dataset.observe(factors, generator).flatten(1).unique(dim=0))
+    if 1 < distinct < LOOKS:
+        raise ValueError(
+            f"{type(dataset).__name__} has few images of the same factors ({distinct} different ones in {LOOKS} "
+            "draws), so that scores would be tested on images they were fitted on. If it is a collection, say "
+            "finite = True and implement split(test_fraction, seed); if it has all combinations, say finite = False."
+        )
+
+
+def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[GroundTruthDataset, GroundTruthDataset] | None:
     """Images of a finite collection to fit on and others to test on, or None where images are drawn from factors."""
     if isinstance(dataset, ImageDataModule):
         return dataset.ground_truth("train"), dataset.ground_truth("val")

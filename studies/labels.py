@@ -20,6 +20,11 @@ def validation_scores(
     As in the reference, those that are not fitted see all labels, and the others fit on the part that trains (90 %)
     and are tested on the rest.
     """
+    if dataset.finite:
+        raise ValueError(
+            f"{dataset.name} is a finite collection: its labels cannot be drawn with replacement, as some that are "
+            "held out would be among those that train."
+        )
     data = LabelledDataModule(dataset, **labels)
     images, values = data.labelled
     with torch.inference_mode(), evaluation_mode(model):

@@ -20,6 +20,7 @@ from unknot.studies.statistics import (
 )
 
 CHAPTER = "Unsupervised Learning of Disentangled Representations"
+FEWEST = 10  # models of which shares of the variance are told
 CLAIMED = ("beta_vae", "factor_vae", "mig", "dci", "sap")
 """Metrics that the thesis' claims are about: all but modularity, and IRS in part."""
 
@@ -161,11 +162,18 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
     main = next(number for number in numbers if number.label == "method and strength, adjusted R²")
     significant = int((table[table.by == "setting"].p < 0.05).sum())
 
+    if len(models) < FEWEST:
+        explained_part = f"How much method and strength explain cannot be told from {len(models)} models"
+    elif main.value <= 0:
+        explained_part = "Method and strength explain no more of the variance of a score than chance does"
+    else:
+        explained_part = (
+            f"Method and strength explain {main.text(main.value)} of the variance of a score, so "
+            f"{main.text(1 - main.value)} is left to the seed"
+        )
     return Result(
         numbers,
-        f"Method and strength explain {main.text(main.value)} of the variance of a score, so "
-        f"{main.text(1 - main.value)} is left to the seed; {significant} of {len(table[table.by == 'setting'])} scores "
-        "beat a random deal at 5 %.",
+        f"{explained_part}; {significant} of {len(table[table.by == 'setting'])} scores beat a random deal at 5 %.",
         "R² depends on which methods and strengths were swept; the plain R² is biased upwards with few seeds, so only "
         "the adjusted one compares with the thesis.",
         table,

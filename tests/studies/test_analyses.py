@@ -480,3 +480,20 @@ def test_one_training_under_two_names_is_counted_once() -> None:
 def test_ties_are_half_a_win() -> None:
     equal = population(2, mig=0.5)
     assert analyses.transfer_experiment(equal, resamples=5).value == pytest.approx(0.5 + 0.5 / 36)
+
+
+def test_what_explains_nothing_is_said_in_words() -> None:
+    """A negative adjusted R² is no share of the variance, and of few models nothing can be told."""
+    said = []
+    for seeds, seed in itertools.product((3, 20), range(4)):
+        rng = np.random.default_rng(seed)
+        table = pd.DataFrame({"model.beta": np.repeat([1.0, 4.0], seeds), "seed": np.arange(2 * seeds)})
+        table = table.assign(dataset="dsprites", method="BetaVAE", mig=rng.random(2 * seeds))
+        result = analyses.explained_variance(table, resamples=20)
+        share = result.number("method and strength, adjusted R²").value
+        said.append(
+            "cannot be told from 6 models" if seeds == 3 else "no more" if share <= 0 else "is left to the seed"
+        )
+        assert said[-1] in result.shows
+        assert "explain -" not in result.shows
+    assert len({*said}) == 3
