@@ -29,8 +29,7 @@ import scipy.io
 import scipy.sparse
 
 from unknot.solvers import MatrixCompletion, atoms, minimise_over_intersection, terms
-from unknot.solvers.clustering import SampledDistances, kmeans_sdp
-from unknot.solvers.completion import load_movielens
+from unknot.solvers.estimators import SampledDistances, kmeans_sdp, load_movielens
 
 OPTIMA = {60: 1.53381, 100: 6.28240, 300: 21.35737}
 """⟨D, X⟩ at the optimum for the first n features and k = 10, by SCS to 1e-9."""

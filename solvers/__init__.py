@@ -32,12 +32,12 @@ from unknot.solvers.stochastic import Sampled, SampledEntries, StochasticObjecti
 
 if TYPE_CHECKING:
     from unknot.solvers.boosting import boost_variational_inference
-    from unknot.solvers.clustering import SDPKMeans
-    from unknot.solvers.completion import MatrixCompletion
     from unknot.solvers.estimators import (
         ConstrainedLogisticRegression,
+        MatrixCompletion,
         NonNegativePursuitRegressor,
         OrthogonalPursuitRegressor,
+        SDPKMeans,
     )
 
 __all__ = [
@@ -81,10 +81,10 @@ __all__ = [
 
 _LAZY = {
     "ConstrainedLogisticRegression": "estimators",
-    "MatrixCompletion": "completion",
+    "MatrixCompletion": "estimators",
     "NonNegativePursuitRegressor": "estimators",
     "OrthogonalPursuitRegressor": "estimators",
-    "SDPKMeans": "clustering",
+    "SDPKMeans": "estimators",
     "boost_variational_inference": "boosting",
 }
 """What needs scikit-learn or torch.distributions, which take a second to import: only when asked for."""

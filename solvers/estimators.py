@@ -1,21 +1,45 @@
-"""Pursuits and Frank-Wolfe as scikit-learn estimators: sparse, non-negative and norm-constrained linear models."""
+"""Solvers as scikit-learn estimators: sparse, non-negative and norm-constrained linear models, clusters, completion.
+
+:class:`SDPKMeans` is section "Stochastic k-means Clustering" of the thesis,
+
+    minimise  ⟨D, X⟩   over X ⪰ 0, tr X = k   subject to   X1 = 1,  X ≥ 0
+
+with the squared distances D of n points. X = Σ_clusters 1_c 1_cᵀ/|c| of a partition has ⟨D, X⟩ = twice its k-means
+cost, so half the optimum is a lower bound on the cost of every partition. :class:`MatrixCompletion` is section
+"Stochastic Matrix Completion",
+
+    minimise  Σ_observed (X_ij - Y_ij)²   over ‖X‖_* ≤ β_1   subject to   lower ≤ X ≤ upper
+"""
 
 import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, RegressorMixin
+from sklearn.cluster import KMeans
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
 
-from unknot.solvers._arrays import choose
-from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball
+from unknot.solvers import schedules
+from unknot.solvers._arrays import as_tensor, choose, is_sparse
+from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball, NuclearBall, PSDTrace
+from unknot.solvers.atoms.base import positive
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
-from unknot.solvers.objectives import Logistic
+from unknot.solvers.homotopy import Homotopy, augmented_lagrangian_cgm, homotopy_cgm, stochastic_homotopy_cgm
+from unknot.solvers.objectives import Differentiable, Logistic
 from unknot.solvers.pursuit import matching_pursuit
-from unknot.solvers.result import Result
+from unknot.solvers.result import Result, Run
+from unknot.solvers.schedules import Schedule
+from unknot.solvers.stochastic import Iterate, LowRankIterate, SampledEntries, StochasticObjective
+from unknot.solvers.terms import Box as Bounds
+from unknot.solvers.terms import NonNegative, Sums, Term
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -310,3 +334,760 @@ class _Shifted(Logistic):
     def row_derivatives(self, scores: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """At the shifted scores."""
         return super().row_derivatives(scores + self.level, rows)
+
+
+METHODS = ("augmented", "deterministic", "stochastic")
+
+
+class SampledDistances(StochasticObjective):
+    """f(X) = ⟨D, X⟩, its gradient from the distances among ``batch_size`` of the n points, drawn without repetition.
+
+    Only that block of D is ever computed.
+
+    Args:
+        points: ``[n, d]``, whose squared distances make D; or D itself with ``precomputed``.
+        batch_size: points in each draw.
+        precomputed: whether ``points`` is D.
+        unbiased: scale the block by n(n-1)/(s(s-1)), which makes E ∇f = D; the thesis' code scales it by n/s, which
+            makes D smaller by about s/n.
+        scale: factor of D.
+
+    >>> import numpy as np
+    >>> f = SampledDistances(np.array([[0.0], [1.0], [3.0]]), batch_size=2)
+    >>> f.distances()
+    tensor([[0., 1., 9.],
+            [1., 0., 4.],
+            [9., 4., 0.]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        points: Any,
+        batch_size: int = 100,
+        *,
+        precomputed: bool = False,
+        unbiased: bool = True,
+        scale: float = 1.0,
+    ) -> None:
+        self.points = as_tensor(np.asarray(points, dtype=np.float64), "points")
+        self.precomputed, self.scale = precomputed, scale
+        count = len(self.points)
+        self.batch_size = min(batch_size, count)
+        size = self.batch_size
+        if size < 2 <= count:
+            raise ValueError(f"batch_size is {batch_size}: expected at least 2, as distances are between two points.")
+        self.factor = scale * (count * (count - 1) / (size * max(1, size - 1)) if unbiased else count / size)
+        self.shape = (count, count)
+        self.numpy = True
+        self.smoothness = 0.0
+
+    def distances(self, chosen: Tensor | None = None) -> Tensor:
+        """Squared distances among some points, or all."""
+        points = self.points if chosen is None else self.points[chosen]
+        if self.precomputed:
+            return points if chosen is None else points[:, chosen]
+        squares = points.square().sum(1)
+        return (squares[:, None] + squares[None] - 2 * points @ points.t()).clamp_min_(0).fill_diagonal_(0)
+
+    def average(self, d: Tensor, x: Iterate, rho: float, generator: torch.Generator) -> Tensor:
+        """A block of distances."""
+        chosen = torch.randperm(len(self.points), generator=generator)[: self.batch_size]
+        d.mul_(1 - rho)
+        d[chosen[:, None], chosen] += rho * self.factor * self.distances(chosen)
+        return d
+
+    def value(self, x: Iterate) -> float:
+        """⟨D, X⟩ with all of D."""
+        return self.scale * float((self.distances() * x.dense()).sum())
+
+
+def kmeans_constraints() -> list[Term]:
+    """X1 = 1, 1ᵀX = 1ᵀ and X ≥ 0; the first two say the same of a symmetric X, as in the thesis' code.
+
+    >>> kmeans_constraints()
+    [row sums = 1, column sums = 1, 0 <= x <= inf]
+    """
+    return [Sums(1.0, axis=1), Sums(1.0, axis=0), NonNegative()]
+
+
+def kmeans_sdp(
+    points: Any,
+    n_clusters: int,
+    *,
+    method: str = "stochastic",
+    batch_size: int = 100,
+    precomputed: bool = False,
+    unbiased: bool = True,
+    beta0: float = 1.0,
+    oracle_tol: float = 1e-6,
+    **options: Any,
+) -> Result:
+    """Solve the relaxation of k-means by one of three methods.
+
+    "augmented" is :func:`augmented_lagrangian_cgm`, the one to use; "deterministic" is :func:`homotopy_cgm` and
+    "stochastic" :func:`stochastic_homotopy_cgm`, as the thesis has them.
+
+    ``beta0`` of the latter two is in the units of the thesis, whose row sums are not divided by their norm √n: the
+    solver gets beta0 / n. "augmented" gets 50 beta0 / n, which suits distances of mean about 1.
+    With the code's scaling of the block (``unbiased=False``) β_0 = 10 is about what 1 is here.
+
+    Args:
+        points: ``[n, d]``, or the distances ``[n, n]`` with ``precomputed``.
+        n_clusters: k.
+        method: one of the three above.
+        options: of the solver.
+
+    >>> import numpy as np
+    >>> points = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> result = kmeans_sdp(points, 2, method="deterministic", beta0=0.1, max_iterations=2000)
+    >>> result.x[0].round(1) + 0.0, result.x[3].round(1) + 0.0
+    (array([0.5, 0.5, 0. , 0. ]), array([0. , 0. , 0.5, 0.5]))
+    """
+    kind = choose(method, METHODS, "method")
+    sampled = SampledDistances(points, batch_size, precomputed=precomputed, unbiased=unbiased)
+    count = sampled.points.shape[0]
+    atoms = PSDTrace(float(n_clusters), dim=count, tol=oracle_tol)
+    options["beta0"] = beta0 * (50 / count if kind == "augmented" else 1 / count)
+    if kind == "stochastic":
+        return stochastic_homotopy_cgm(sampled, atoms, kmeans_constraints(), **options)
+    distances = sampled.distances()
+    linear = Differentiable(
+        lambda x: (distances * x).sum(), gradient=lambda x: distances, smoothness=0.0, shape=(count, count)
+    )
+    if kind == "augmented":  # one price for X1 = 1 is enough, as X is symmetric
+        terms = [Sums(1.0, axis=1), NonNegative()]
+        return augmented_lagrangian_cgm(linear, atoms, terms, np.zeros((count, count)), **options)
+    return homotopy_cgm(linear, atoms, kmeans_constraints(), np.zeros((count, count)), **options)
+
+
+class SDPKMeans(ClusterMixin, BaseEstimator):
+    """k-means by its semidefinite relaxation, rounded to a partition.
+
+    The relaxation does not depend on a start, and half its optimum bounds the cost of any partition from below. It is
+    rounded as by Mixon, Villar and Ward: every point is moved to its weighted mean X·points, and those are clustered.
+    An X that is far from the optimum is rounded badly, so Lloyd's iterations on the points themselves follow.
+
+    Args:
+        n_clusters: k.
+        method: "augmented" (all of D, with dual variables), "deterministic" (without) or "stochastic" (mini-batches of
+            distances).
+        batch_size: points in a mini-batch.
+        beta0: β_0 for distances of mean 1 (they are divided by their mean); None for 1, or in the thesis' units of the
+            other two methods 10. A large one lets the objective fall before the constraints are met.
+        max_iter: iterations.
+        metric: "euclidean" (squared), or "precomputed" for a matrix of distances.
+        unbiased: see :class:`SampledDistances`.
+        oracle_tol: relative accuracy of the eigenvector.
+        n_init: starts of the k-means that rounds.
+        polish: whether Lloyd's iterations follow the rounding.
+        time_limit: seconds, None for none.
+        random_state: seed of mini-batches and rounding.
+        verbose: show a progress bar.
+
+    Attributes:
+        labels_: ``[n]``; ``rounded_labels_`` before polishing.
+        cluster_centers_: means of the clusters (not for precomputed distances).
+        relaxation_: X ``[n, n]``; ``objective_`` ⟨D, X⟩ and ``feasibility_`` its distance from the constraints.
+        inertia_: k-means cost of the partition.
+        result_: the solver's :class:`Result`, whose values are of distances divided by their mean.
+
+    >>> import numpy as np
+    >>> points = np.array([[0.0, 0.0], [0.2, 0.0], [5.0, 5.0], [5.0, 5.2], [5.2, 5.0]])
+    >>> SDPKMeans(2, max_iter=500, random_state=0).fit_predict(points).tolist() in ([0, 0, 1, 1, 1], [1, 1, 0, 0, 0])
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        method: str = "augmented",
+        batch_size: int = 100,
+        beta0: float | None = None,
+        max_iter: int = 1000,
+        metric: str = "euclidean",
+        unbiased: bool = True,
+        oracle_tol: float = 1e-4,
+        n_init: int = 10,
+        polish: bool = True,
+        time_limit: float | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.method = method
+        self.batch_size = batch_size
+        self.beta0 = beta0
+        self.max_iter = max_iter
+        self.metric = metric
+        self.unbiased = unbiased
+        self.oracle_tol = oracle_tol
+        self.n_init = n_init
+        self.polish = polish
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> "SDPKMeans":
+        """Cluster points X ``[n, d]``, or distances ``[n, n]``."""
+        metric = choose(self.metric, ("euclidean", "precomputed"), "metric")
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)
+        count = len(X)
+        if not 1 <= self.n_clusters <= count:
+            raise ValueError(f"n_samples={count} should be >= n_clusters={self.n_clusters}, which should be >= 1.")
+        if metric == "precomputed" and (X.shape[0] != X.shape[1] or not np.allclose(X, X.T) or X.min() < 0):
+            raise ValueError("precomputed distances should be a symmetric matrix [n, n] without negative entries.")
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31 - 1))
+        whole = SampledDistances(X, 2, precomputed=metric == "precomputed").distances().numpy()
+        mean = float(whole.mean()) or 1.0
+        if count == 1:
+            self.relaxation_, self.labels_ = np.ones((1, 1)), np.zeros(1, dtype=np.int32)
+            self.objective_ = self.feasibility_ = 0.0
+            self.n_iter_, self.result_ = 1, None
+        else:
+            options = {"seed": seed} if choose(self.method, METHODS, "method") == "stochastic" else {}
+            usual = 1.0 if self.method == "augmented" else 10.0
+            self.result_ = kmeans_sdp(
+                X / mean if metric == "precomputed" else X / math.sqrt(mean),
+                self.n_clusters,
+                method=self.method,
+                batch_size=max(2, self.batch_size),
+                precomputed=metric == "precomputed",
+                unbiased=self.unbiased,
+                beta0=usual if self.beta0 is None else self.beta0,
+                oracle_tol=self.oracle_tol,
+                max_iterations=self.max_iter,
+                time_limit=self.time_limit,
+                progress=self.verbose,
+                evaluate_every=max(1, self.max_iter // 50),
+                **options,
+            )
+            self.relaxation_ = (self.result_.x + self.result_.x.T) / 2
+            self.objective_ = float((whole * self.relaxation_).sum())
+            self.feasibility_, self.n_iter_ = float(self.result_.feasibility or 0.0), self.result_.iterations
+            self.labels_ = self._round(X if metric == "euclidean" else None, random)
+        self.rounded_labels_ = self.labels_
+        if metric == "euclidean":
+            self.cluster_centers_ = np.stack([self._centre(X, label) for label in range(self.n_clusters)])
+            if self.polish:
+                lloyd = KMeans(self.n_clusters, init=self.cluster_centers_, n_init=1)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.labels_ = lloyd.fit_predict(X)
+                self.cluster_centers_ = np.stack([self._centre(X, label) for label in range(self.n_clusters)])
+        members = np.eye(self.n_clusters)[self.labels_]
+        sizes = np.maximum(members.sum(0), 1)
+        self.inertia_ = float(((members / sizes).T * (members.T @ whole)).sum() / 2)
+        return self
+
+    def _round(self, points: np.ndarray | None, random: Any) -> np.ndarray:
+        """Cluster the rows of X·points, or the rows of X's leading eigenvectors where there are no points."""
+        if points is not None:
+            moved = self.relaxation_ @ points
+        else:
+            values, vectors = np.linalg.eigh(self.relaxation_)
+            moved = vectors[:, -self.n_clusters :] * np.maximum(values[-self.n_clusters :], 0)
+        means = KMeans(self.n_clusters, n_init=self.n_init, random_state=random)
+        with warnings.catch_warnings():  # fewer distinct rows than clusters is a property of the data
+            warnings.simplefilter("ignore")
+            labels: np.ndarray = means.fit_predict(moved)
+        return labels
+
+    def _centre(self, X: np.ndarray, label: int) -> np.ndarray:
+        members = X[self.labels_ == label]
+        return members.mean(0) if len(members) else X.mean(0)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The nearest cluster centre of every point ``[m, d]``."""
+        check_is_fitted(self, "labels_")
+        if not hasattr(self, "cluster_centers_"):
+            raise ValueError("with precomputed distances there are no centres to predict with: use labels_.")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        distances = ((X[:, None] - self.cluster_centers_[None]) ** 2).sum(2)
+        labels: np.ndarray = distances.argmin(1).astype(self.labels_.dtype)
+        return labels
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the k-means cost of points X ``[m, d]`` with the centres found."""
+        check_is_fitted(self, "labels_")
+        labels = self.predict(X)
+        X = check_array(X, dtype=np.float64)
+        return -float(((X - self.cluster_centers_[labels]) ** 2).sum())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        return tags
+
+
+RADIUS = 1.5
+"""Nuclear norm allowed by default, in units of a constant matrix of the ratings' root mean square: for the matrix of
+MovieLens 100k this gives the thesis' 7000."""
+
+
+class MatrixCompletion(RegressorMixin, BaseEstimator):
+    """Fill in a matrix from some of its entries.
+
+    By default ratings are centred by biases of rows and columns, and a matrix of small nuclear norm, chosen on a tenth
+    of the ratings, is fitted to what is left: what one wants for predictions. ``method="shcgm"`` is the thesis'
+    protocol, the stochastic homotopy conditional gradient method on the ratings themselves with the box as a
+    constraint, which measures the solver.
+
+    A sample is a pair (row, column), its target the rating: ``fit(pairs [N, 2], ratings [N])``. Rows and columns are
+    numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it in a pipeline where they are names.
+
+    Args:
+        radius: β_1, bound on the nuclear norm; None to have it chosen, or for "shcgm" 1.5 · rms(ratings) · √(m n).
+        box: (lower, upper) bounds on every rating, with ``None`` or infinite for none. Predictions are clipped to it;
+            for "shcgm" it is a constraint, and None is stochastic Frank-Wolfe without it.
+        method: "frank-wolfe" (biases, then Frank-Wolfe on the residuals) or "shcgm".
+        batch_size: ratings in each stochastic gradient of "shcgm", and ``beta0`` β_0 of its smoothing.
+        beta0: see ``batch_size``.
+        max_iter: iterations; None for 25, or for "shcgm" 10,000.
+        shape: (m, n) of the matrix; None for the largest indices seen.
+        oracle: "power", "lanczos", "lobpcg" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
+            and ``warm_oracle`` whether it starts from its last answer.
+        dtype: "float32" or "float64".
+        time_limit: seconds, None for none.
+        random_state: seed of the mini-batches.
+        verbose: show a progress bar.
+
+    Attributes:
+        matrix_: X ``[m', n']``, biases included, over ``rows_`` and ``columns_``, those that have a rating; predictions
+            for others are the mean rating.
+        radius_: the bound on the nuclear norm that was used.
+        result_: the solver's :class:`Result`; ``feasibility_`` is ‖X - clip(X)‖, ``n_iter_`` iterations made.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.clip(3 + rng.normal(size=(30, 1)) @ rng.normal(size=(1, 20)), 1, 5)
+    >>> pairs = np.argwhere(rng.random(truth.shape) < 0.6)
+    >>> model = MatrixCompletion(random_state=0).fit(pairs, truth[tuple(pairs.T)])
+    >>> rest = np.argwhere(np.ones(truth.shape))
+    >>> bool(model.score(rest, truth[tuple(rest.T)]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        radius: float | None = None,
+        box: tuple[float | None, float | None] | None = (1.0, 5.0),
+        *,
+        method: str = "frank-wolfe",
+        batch_size: int = 1000,
+        beta0: float = 10.0,
+        max_iter: int | None = None,
+        shape: tuple[int, int] | None = None,
+        oracle: str = "power",
+        oracle_tol: float = 1e-2,
+        warm_oracle: bool = False,
+        dtype: str = "float32",
+        time_limit: float | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.radius = radius
+        self.box = box
+        self.method = method
+        self.batch_size = batch_size
+        self.beta0 = beta0
+        self.max_iter = max_iter
+        self.shape = shape
+        self.oracle = oracle
+        self.oracle_tol = oracle_tol
+        self.warm_oracle = warm_oracle
+        self.dtype = dtype
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "MatrixCompletion":
+        """Complete the matrix whose entries at pairs X ``[N, 2]`` are y ``[N]``."""
+        pairs, ratings = self._read(X, y)
+        m, n = self._shape(pairs)
+        self.rows_, self.columns_ = np.unique(pairs[:, 0]), np.unique(pairs[:, 1])
+        self._warn_empty(m - len(self.rows_), m, "rows")
+        self._warn_empty(n - len(self.columns_), n, "columns")
+        self.mean_ = float(ratings.mean())
+        rows = np.searchsorted(self.rows_, pairs[:, 0])
+        columns = np.searchsorted(self.columns_, pairs[:, 1])
+        shape = (len(self.rows_), len(self.columns_))
+        method = choose(self.method, ("frank-wolfe", "shcgm"), "method")
+        dtype, seed = getattr(torch, self.dtype), int(check_random_state(self.random_state).randint(2**31 - 1))
+        objective = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=dtype)
+        if method == "frank-wolfe":
+            self._fit_residuals(rows, columns, ratings, shape, dtype, seed)
+            self._seen_ratings = (pairs, ratings)
+            return self
+        self.radius_ = self._radius(ratings, shape)
+        limit = 10_000 if self.max_iter is None else self.max_iter
+        solver = Homotopy(objective, self._atoms(), self._terms(), None, schedules.shcgm(self.beta0), seed=seed)
+        result = solver.run(
+            limit,
+            time_limit=self.time_limit,
+            progress=self.verbose,
+            evaluate_every=max(1, min(100, limit // 20)),
+            name="MatrixCompletion",
+        )
+        self._keep(result, 2)
+        order = np.argsort(rows * shape[1] + columns)
+        self._seen, self._sum, self._squares = len(ratings), float(ratings.sum()), float(np.square(ratings).sum())
+        self._stream: tuple[np.ndarray, torch.Tensor] | None = (pairs[order], solver.averaged.clone())
+        return self
+
+    def _fit_residuals(
+        self,
+        rows: np.ndarray,
+        columns: np.ndarray,
+        ratings: np.ndarray,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        seed: int,
+    ) -> None:
+        """Biases, then a matrix of small nuclear norm for what they leave."""
+        limit = 25 if self.max_iter is None else self.max_iter
+        run = Run(limit, 0.0, self.time_limit, None, self.verbose, True, "MatrixCompletion")
+        chosen = self.radius
+        if chosen is None:
+            chosen = choose_radius(rows, columns, ratings, shape, dtype, seed, run)
+        self.radius_ = positive(chosen, "radius")
+        biases = fit_biases(rows, columns, ratings, shape)
+        fit = Residuals(rows, columns, ratings - biases.at(rows, columns), shape, dtype)
+        result = fit.iterate(ball(self.radius_, self.oracle, self.oracle_tol), run)
+        self._keep(result, 2)
+        centre = biases.mean + biases.rows[:, None] + biases.columns[None]
+        self.matrix_ = (np.asarray(result.x) + centre).astype(self.dtype)
+        lower, upper = self._bounds()
+        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
+
+    def partial_fit(self, X: Any, y: Any) -> "MatrixCompletion":
+        """Go on with more ratings; the matrix grows where new rows or columns appear.
+
+        By default all ratings seen so far are kept and fitted again, a newer one of a pair in the place of the older,
+        with the nuclear norm chosen first. For "shcgm" it is one iteration with these ratings as the mini-batch ω_k,
+        from where ``fit`` or the last call ended. The sum of squared errors is over the distinct cells seen so far, of
+        which a batch is taken to be a sample.
+        """
+        pairs, ratings = self._read(X, y)
+        if choose(self.method, ("frank-wolfe", "shcgm"), "method") == "frank-wolfe":
+            return self._fit_more(pairs, ratings)
+        if getattr(self, "_stream", None) is None:
+            self.rows_ = self.columns_ = np.empty(0, dtype=np.int64)
+            self.matrix_ = np.empty((0, 0), dtype=self.dtype)
+            self.n_iter_, self._seen, self._sum, self._squares = 0, 0, 0.0, 0.0
+            self._stream = (np.empty((0, 2), dtype=np.int64), torch.zeros(0, dtype=getattr(torch, self.dtype)))
+        assert self._stream is not None
+        before, averaged = self._stream
+        cells = np.unique(np.concatenate([before, pairs]), axis=0)
+        rows, columns = np.unique(cells[:, 0]), np.unique(cells[:, 1])
+        grown = np.zeros((len(rows), len(columns)), dtype=self.dtype)
+        grown[np.ix_(np.searchsorted(rows, self.rows_), np.searchsorted(columns, self.columns_))] = self.matrix_
+        self.rows_, self.columns_ = rows, columns
+        self._seen += len(ratings)
+        self._sum, self._squares = self._sum + float(ratings.sum()), self._squares + float(np.square(ratings).sum())
+        self.mean_ = self._sum / self._seen
+        self.radius_ = self._radius(np.array([math.sqrt(self._squares / self._seen)]), grown.shape)
+        flat = np.searchsorted(rows, cells[:, 0]) * len(columns) + np.searchsorted(columns, cells[:, 1])
+        old = np.searchsorted(rows, before[:, 0]) * len(columns) + np.searchsorted(columns, before[:, 1])
+        d = torch.zeros(len(cells), dtype=averaged.dtype)
+        d[torch.from_numpy(np.searchsorted(flat, old))] = averaged
+        new = np.searchsorted(rows, pairs[:, 0]) * len(columns) + np.searchsorted(columns, pairs[:, 1])
+        objective = _Batch(flat, np.searchsorted(flat, new), ratings, grown.shape, averaged.dtype)
+        offset = self.n_iter_
+        usual = schedules.shcgm(self.beta0)
+        schedule = Schedule(usual.step, usual.smoothing, lambda k: usual.averaging(k) if k == offset + 1 else 0.0)
+        solver = Homotopy(objective, self._atoms(), self._terms(), grown, schedule, first=offset + 1, averaged=d)
+        result, d = solver.run(1, name="partial_fit"), solver.averaged
+        self._keep(result, 2)
+        self.n_iter_ = offset + 1
+        self._stream = (cells, d)
+        return self
+
+    def _fit_more(self, pairs: np.ndarray, ratings: np.ndarray) -> "MatrixCompletion":
+        before = getattr(self, "_seen_ratings", None)
+        if before is not None:
+            pairs, ratings = np.concatenate([before[0], pairs]), np.concatenate([before[1], ratings])
+        newest = len(pairs) - 1 - np.unique(pairs[::-1], axis=0, return_index=True)[1]
+        given, self.radius = self.radius, self.radius_ if before is not None and self.radius is None else self.radius
+        try:
+            return self.fit(pairs[newest], ratings[newest])
+        finally:
+            self.radius = given
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Ratings at pairs X ``[N, 2]``, clipped to the box; the mean rating where a row or column had none."""
+        ratings = self.entries(X)
+        lower, upper = self._bounds()
+        return np.clip(ratings, lower, upper)
+
+    def entries(self, X: Any) -> np.ndarray:
+        """Entries of the iterate at pairs X ``[N, 2]``, which may still violate the box by ``feasibility_``."""
+        check_is_fitted(self, "matrix_")
+        pairs = self._pairs(X)
+        places, known = [], np.ones(len(pairs), dtype=bool)
+        for axis, kept in enumerate((self.rows_, self.columns_)):
+            place = np.minimum(np.searchsorted(kept, pairs[:, axis]), len(kept) - 1)
+            known &= kept[place] == pairs[:, axis]
+            places.append(place)
+        if not known.all():
+            warnings.warn(
+                f"{int((~known).sum())} of {len(known)} pairs are in a row or column without any rating in training: "
+                f"their prediction is the mean rating, {self.mean_:.3g}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        values = self.matrix_[places[0], places[1]].astype(np.float64)
+        return np.where(known, values, self.mean_)
+
+    def rmse(self, X: Any, y: Any, clip: bool = True) -> float:
+        """Root mean squared error of predictions, or of the iterate's entries as they are."""
+        predictions = self.predict(X) if clip else self.entries(X)
+        return float(np.sqrt(np.mean(np.square(predictions - column_or_1d(y)))))
+
+    def _keep(self, result: Result, features: int) -> None:
+        self.result_ = result
+        self.matrix_ = np.asarray(result.x)
+        self.n_iter_ = result.iterations
+        lower, upper = self._bounds()
+        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
+        self.n_features_in_ = features
+
+    def _atoms(self) -> NuclearBall:
+        return NuclearBall(self.radius_, method=self.oracle, tol=self.oracle_tol, warm=self.warm_oracle)
+
+    def _bounds(self) -> tuple[float, float]:
+        lower, upper = self.box if self.box is not None else (None, None)
+        return (-math.inf if lower is None else float(lower), math.inf if upper is None else float(upper))
+
+    def _terms(self) -> list[Term]:
+        lower, upper = self._bounds()
+        return [Bounds(lower, upper)] if math.isfinite(lower) or math.isfinite(upper) else []
+
+    def _radius(self, ratings: np.ndarray, shape: tuple[int, ...]) -> float:
+        if self.radius is not None:
+            return float(self.radius)
+        rms = float(np.sqrt(np.mean(np.square(ratings))))
+        return RADIUS * (rms or 1.0) * math.sqrt(math.prod(shape))
+
+    def _shape(self, pairs: np.ndarray) -> tuple[int, int]:
+        largest = pairs.max(axis=0)
+        if self.shape is None:
+            return int(largest[0]) + 1, int(largest[1]) + 1
+        m, n = (int(size) for size in self.shape)
+        if largest[0] >= m or largest[1] >= n:
+            raise ValueError(
+                f"X has the pair {tuple(int(i) for i in largest)} but shape is {(m, n)}: expected indices from 0 below "
+                "it; leave shape out to have it found."
+            )
+        return m, n
+
+    @staticmethod
+    def _warn_empty(count: int, total: int, what: str) -> None:
+        if count:
+            warnings.warn(
+                f"{count} of {total} {what} have no rating: they are left out, and predicted by the mean rating.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    @staticmethod
+    def _pairs(X: Any) -> np.ndarray:
+        if is_sparse(X):
+            raise TypeError("sparse input is not supported: X are pairs (row, column), y their ratings.")
+        pairs = np.asarray(X)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"X has shape {list(pairs.shape)}: expected pairs (row, column), [N, 2].")
+        try:
+            exact = bool(np.isfinite(pairs.astype(np.float64)).all())
+            whole = pairs.astype(np.int64) if exact else pairs
+            exact = exact and bool((whole == pairs).all())
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"X cannot be read as pairs of indices ({error}): put OrdinalEncoder before, if they are names."
+            ) from error
+        if not exact:
+            raise ValueError("X has entries that are no whole numbers: expected pairs (row, column) of indices.")
+        return whole
+
+    def _read(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        pairs = self._pairs(X)
+        if y is None:
+            raise ValueError(
+                "MatrixCompletion requires y to be passed, but the target y is None: expected the rating of every pair."
+            )
+        ratings = column_or_1d(np.asarray(y, dtype=np.float64))
+        if len(pairs) != len(ratings) or not len(pairs):
+            raise ValueError(f"{len(pairs)} pairs and {len(ratings)} ratings: expected as many, and at least one.")
+        if not np.isfinite(ratings).all():
+            raise ValueError("y has ratings that are not finite: drop the pairs whose rating is missing.")
+        if (pairs < 0).any():
+            raise ValueError(f"X has the index {int(pairs.min())}: expected indices from 0.")
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype is {self.dtype!r}: expected 'float32' or 'float64'.")
+        lower, upper = self._bounds()
+        outside = int(((ratings < lower) | (ratings > upper)).sum())
+        if outside:
+            raise ValueError(
+                f"{outside} of {len(ratings)} ratings are outside the box [{lower:g}, {upper:g}] (they go from "
+                f"{ratings.min():g} to {ratings.max():g}): no completion can fit them; pass box=({ratings.min():g}, "
+                f"{ratings.max():g}) or drop them."
+            )
+        return pairs, ratings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.positive_only = True
+        return tags
+
+
+def load_movielens(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (movie, user) from 0 ``[N, 2]`` and ratings ``[N]`` of a file of MovieLens.
+
+    One of 100k (tab-separated, such as ``ub.base``), ``ratings.dat`` of 1M, or a MATLAB file with UserID, MovID and
+    Rating. The data may not be passed on: get it from grouplens.org.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}: expected ratings of MovieLens, from https://grouplens.org.")
+    if path.suffix == ".mat":
+        import scipy.io
+
+        stored = scipy.io.loadmat(path)
+        missing = {"UserID", "MovID", "Rating"} - set(stored)
+        if missing:
+            raise ValueError(f"{path} has no {', '.join(sorted(missing))}: expected UserID, MovID and Rating.")
+        users, movies, ratings = (stored[name].reshape(-1) for name in ("UserID", "MovID", "Rating"))
+    else:
+        text = path.read_text(encoding="latin-1").replace("::", "\t")
+        try:
+            table = np.array([line.split("\t")[:3] for line in text.splitlines()], dtype=np.float64)
+            users, movies, ratings = table.T
+        except ValueError as error:
+            raise ValueError(f"{path} is no table of user, movie and rating ({error}).") from error
+    pairs = np.stack([movies, users], axis=1).astype(np.int64) - 1
+    return pairs, ratings.astype(np.float64)
+
+
+class _Batch(SampledEntries):
+    """One mini-batch over a support that it is a part of."""
+
+    def __init__(
+        self, support: np.ndarray, places: np.ndarray, ratings: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> None:
+        self.support = torch.from_numpy(support)
+        self.places, self.targets = torch.from_numpy(places), torch.from_numpy(ratings).to(dtype)
+        self.shape, self.dtype, self.numpy = shape, dtype, True
+
+    def average(self, d: torch.Tensor, x: Any, rho: float, generator: torch.Generator) -> torch.Tensor:
+        """The whole batch."""
+        if rho == 0:
+            return d
+        assert self.support is not None
+        errors = x.observed(self.support, self.places) - self.targets
+        return d.mul_(1 - rho).index_add_(0, self.places, errors, alpha=2 * rho * len(d) / len(errors))
+
+    def value(self, x: Any) -> float:
+        """Of the batch."""
+        assert self.support is not None
+        return float((x.observed(self.support, self.places) - self.targets).double().square().sum())
+
+
+DAMPING = 5.0
+"""Ratings of the mean that every row and column is thought to have besides its own, which keeps rare ones near it."""
+
+RADII = (0.15, 0.25, 0.35, 0.5, 0.7)
+"""Nuclear norms to choose from, in units of a constant matrix of the residuals' root mean square."""
+
+PATIENCE = 6
+"""Iterations for each of them; the next, larger one goes on from there."""
+
+
+@dataclass(frozen=True)
+class Biases:
+    """mean + rows_i + columns_j."""
+
+    mean: float
+    rows: np.ndarray
+    columns: np.ndarray
+
+    def at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Of entries (i, j)."""
+        values: np.ndarray = self.mean + self.rows[i] + self.columns[j]
+        return values
+
+
+def fit_biases(i: np.ndarray, j: np.ndarray, ratings: np.ndarray, shape: tuple[int, int], sweeps: int = 10) -> Biases:
+    """Damped least squares for the biases, by turns.
+
+    >>> biases = fit_biases(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1.0, 1.0, 4.0]), (2, 2))
+    >>> biases.mean, bool(biases.rows[1] > biases.rows[0])
+    (2.0, True)
+    """
+    mean = float(ratings.mean())
+    rows, columns = np.zeros(shape[0]), np.zeros(shape[1])
+    for _ in range(sweeps):
+        rows = np.bincount(i, ratings - mean - columns[j], shape[0]) / (np.bincount(i, minlength=shape[0]) + DAMPING)
+        columns = np.bincount(j, ratings - mean - rows[i], shape[1]) / (np.bincount(j, minlength=shape[1]) + DAMPING)
+    return Biases(mean, rows, columns)
+
+
+class Residuals:
+    """½ Σ_observed (X_ij - R_ij)² over ‖X‖_* ≤ radius, by Frank-Wolfe with exact line search on sparse gradients.
+
+    X is kept as its factors and its observed entries, so an iteration costs a few products with a sparse matrix.
+    """
+
+    def __init__(self, i: np.ndarray, j: np.ndarray, values: np.ndarray, shape: tuple[int, int], dtype: torch.dtype):
+        order = np.argsort(i * shape[1] + j)
+        self.targets = torch.from_numpy(values[order]).to(dtype)
+        self.x = LowRankIterate(shape, torch.from_numpy((i * shape[1] + j)[order]), dtype)
+
+    def iterate(self, ball: NuclearBall, run: Run) -> Result:
+        """Until the run is over."""
+        x = self.x
+        while True:
+            gradient = x.values - self.targets
+            last = run.iteration >= run.max_iterations or run.expired()
+            answer = ball.ask(x.sparse(gradient), exact=last)
+            at = float(gradient.double() @ x.values.double())
+            gap = at - answer.lower
+            if run.finished(self.targets, float(gradient.double().square().sum()) / 2, max(0.0, gap)):
+                return run.result(x.dense())
+            z = answer.atom
+            ahead = z.scale * z.u[x.rows] * z.v[x.columns] - x.values  # type: ignore[attr-defined]
+            length = float(ahead.double().square().sum())
+            x.step(z, min(1.0, max(0.0, -float(gradient.double() @ ahead.double()) / length)) if length else 0.0)
+
+
+def choose_radius(
+    i: np.ndarray, j: np.ndarray, ratings: np.ndarray, shape: tuple[int, int], dtype: torch.dtype, seed: int, run: Run
+) -> float:
+    """The nuclear norm that predicts a tenth of the ratings best from the others, on a path from small to large."""
+    random = np.random.default_rng(seed)
+    held = random.random(len(ratings)) < 0.1
+    if held.sum() < 20 or (~held).sum() < 20:
+        held = np.zeros(len(ratings), dtype=bool)
+    biases = fit_biases(i[~held], j[~held], ratings[~held], shape)
+    left = ratings - biases.at(i, j)
+    unit = max(float(np.sqrt(np.mean(np.square(left[~held])))), 1e-12) * math.sqrt(math.prod(shape))
+    if not held.any():
+        return RADII[2] * unit
+    fit = Residuals(i[~held], j[~held], left[~held], shape, dtype)
+    best, lowest = RADII[0] * unit, math.inf
+    for share in RADII:
+        part = Run(PATIENCE, 0.0, run.time_limit, None, False, True, "radius")
+        part.started = run.started
+        fit.iterate(ball(share * unit), part)
+        entries = fit.x.dense().numpy()[i[held], j[held]]
+        error = float(np.mean(np.square(entries - left[held])))
+        if error >= lowest or run.expired():
+            break
+        best, lowest = share * unit, error
+    return best
+
+
+def ball(radius: float, method: str = "power", tol: float = 1e-2) -> NuclearBall:
+    """The nuclear ball, asked roughly and from its last answer."""
+    return NuclearBall(radius, method=method, tol=tol, warm=True)

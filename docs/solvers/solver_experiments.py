@@ -218,7 +218,7 @@ def kmeans_curves(
     points: np.ndarray, n_clusters: int, iterations: int, batch_size: int, seed: int = 0
 ) -> dict[str, dict[str, np.ndarray]]:
     """Objective ⟨D, X⟩, ‖X1 - 1‖/‖1‖ and ‖min(X, 0)‖ of HCGM and SHCGM at the iterations in "k"."""
-    from unknot.solvers.clustering import kmeans_sdp
+    from unknot.solvers.estimators import kmeans_sdp
 
     k = checkpoints(iterations)
     curves = {}
@@ -243,7 +243,7 @@ class _Watch:
     """A callback that measures X at some iterations."""
 
     def __init__(self, points: np.ndarray, wanted: set[int]) -> None:
-        from unknot.solvers.clustering import SampledDistances
+        from unknot.solvers.estimators import SampledDistances
 
         self._distances = SampledDistances(points, 2).distances().numpy()
         self._wanted = wanted

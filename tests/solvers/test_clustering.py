@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from solver_experiments import clustering_accuracy, kmeans_curves
 
 from unknot.solvers import SDPKMeans
-from unknot.solvers.clustering import SampledDistances, kmeans_sdp
+from unknot.solvers.estimators import SampledDistances, kmeans_sdp
 
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 FEATURES = SHARED_DATA / "mnist_kmeans" / "data_features.mat"

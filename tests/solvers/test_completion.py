@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from solver_experiments import Ratings, random_completion, run_completion, synthetic_ratings
 
 from unknot.solvers import MatrixCompletion
-from unknot.solvers.completion import load_movielens
+from unknot.solvers.estimators import load_movielens
 
 SHCGM: dict[str, Any] = {"method": "shcgm"}
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
