@@ -17,7 +17,7 @@ from unknot.threads import wait_passively
 
 COMMANDS = {
     **dict.fromkeys(("fit", "validate", "test", "predict"), "run"),
-    **{name: name for name in ("evaluate", "score", "data", "hub", "browse", "slots", "study", "demo")},
+    **{name: name for name in ("evaluate", "score", "export", "data", "hub", "browse", "slots", "study", "demo")},
 }
 """The module of each command."""
 

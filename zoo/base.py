@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from unknot._lightning import pl, values_due
 from unknot._numbers import positive
@@ -55,6 +56,20 @@ class Model(Pretrained, pl.LightningModule):
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
         """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
         check_images(images, self.image_shape, values)
+
+    def bfloat16(self) -> Self:
+        """Cast to bfloat16, of which Lightning takes no note otherwise."""
+        return self.to(torch.bfloat16)
+
+    @property
+    def example_input_array(self) -> Any:
+        """Two black images, by which ``to_onnx``, the model summary and TensorBoard's graph see the model run."""
+        given = self._example_input_array
+        return torch.zeros(2, *self.image_shape, device=self.device) if given is None else given
+
+    @example_input_array.setter
+    def example_input_array(self, example: Any) -> None:
+        self._example_input_array = example
 
     # Steps
 

@@ -170,6 +170,19 @@ class WReN(Model):
         wren.encoder.load_state_dict(weights)
         return wren
 
+    @property
+    def example_input_array(self) -> Any:
+        """Two contexts of eight panels and six answers each."""
+        if self._example_input_array is not None:
+            return self._example_input_array
+        shape = self.image_shape if self.embedding == "images" else (len(self.sizes) or self.code_dim,)
+        kind = torch.long if self.embedding in ("values", "onehot") else self.dtype
+        return tuple(torch.zeros(2, count, *shape, dtype=kind, device=self.device) for count in (CONTEXT, 6))
+
+    @example_input_array.setter
+    def example_input_array(self, example: Any) -> None:
+        self._example_input_array = example
+
     # Inference
 
     def represent(self, images: Tensor) -> Tensor:

@@ -1,0 +1,108 @@
+"""Models as ONNX files, for use without torch."""
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from unknot._files import replacing
+from unknot._modes import evaluation_mode
+from unknot._seeding import kept_generators
+from unknot.zoo.dspn import DSPNSetPredictor
+
+Part = Literal["encoder", "decoder"]
+INSTALL = "pip install 'unknot[export]'"
+
+
+class _Encoder(nn.Module):
+    """Images to mean and log-variance, or to what the model itself gives."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Any:
+        """The outputs, in the order of their names."""
+        return tuple(self.model.encode(images)) if "elbo" in self.model.capabilities else self.model(images)
+
+
+class _Decoder(nn.Module):
+    """Codes to images."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """The mean images."""
+        images: Tensor = self.model.decode(codes)
+        return images
+
+
+def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
+    """Write a model as an ONNX file whose batch may have any size.
+
+    Inputs and outputs have names: ``images`` to ``mean`` and ``logvar`` of a VAE, to ``codes``, ``slots`` or ``sets``
+    of others; with ``part="decoder"`` ``codes`` to ``images``. A model cannot be exported if its slots start at random,
+    if it descends a gradient to answer (``DSPNSetPredictor``), or if it takes more than images (``WReN``).
+
+    Args:
+        model: of the zoo.
+        path: of the file; written whole or not at all.
+        part: ``"encoder"`` or ``"decoder"``.
+    """
+    try:
+        import onnxscript  # noqa: F401  (what torch exports with)
+    except ImportError:
+        raise ImportError(f"Exporting needs onnx and onnxscript: {INSTALL}") from None
+    if part not in get_args(Part):
+        raise ValueError(f"part must be 'encoder' or 'decoder', got {part!r}.")
+    name, path = type(model).__name__, Path(path)
+    if part == "decoder" and not ("decode" in model.capabilities and hasattr(model, "latent_dim")):
+        raise ValueError(f"{name} has no decoder of codes; export its encoder.")
+    if part == "encoder" and not isinstance(model.example_input_array, Tensor):
+        raise ValueError(f"{name} cannot be exported: it takes more than a batch of images.")
+    if isinstance(model, DSPNSetPredictor):
+        raise ValueError(f"{name} cannot be exported: it descends a gradient to answer, which ONNX has no words for.")
+    if part == "decoder":
+        wrapped: nn.Module = _Decoder(model)
+        sample, inputs, outputs = torch.zeros(2, model.latent_dim, device=model.device), "codes", ["images"]
+    else:
+        wrapped = _Encoder(model)
+        sample, inputs, outputs = model.example_input_array, "images", output_names(model)
+    sample = sample.to(next(model.parameters()).dtype)
+    with evaluation_mode(model), kept_generators(model.device), torch.no_grad(), replacing(path) as beside:
+        first, second = (_all_outputs(wrapped, sample) for _ in range(2))
+        if not torch.equal(first, second):
+            raise ValueError(
+                f"{name} cannot be exported: two calls on the same images differ, as its slots are random."
+            )
+        try:
+            torch.onnx.export(
+                wrapped.eval(),
+                (sample,),
+                beside,
+                input_names=[inputs],
+                output_names=outputs,
+                dynamic_shapes={inputs: {0: torch.export.Dim("batch")}},
+                external_data=False,
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises what its many parts raise
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{name} cannot be exported: torch's exporter says {reason!r}.") from None
+    return path
+
+
+def _all_outputs(wrapped: nn.Module, sample: Tensor) -> Tensor:
+    outputs = wrapped(sample)
+    return torch.cat([part.flatten() for part in (outputs if isinstance(outputs, tuple) else (outputs,))])
+
+
+def output_names(model: Any) -> list[str]:
+    """Names of the outputs of a model's encoder."""
+    if "elbo" in model.capabilities:
+        return ["mean", "logvar"]
+    return ["sets" if "sets" in model.capabilities else "slots" if "slots" in model.capabilities else "codes"]
