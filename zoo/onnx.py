@@ -75,9 +75,7 @@ def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
     with evaluation_mode(model), kept_generators(model.device), torch.no_grad(), replacing(path) as beside:
         first, second = (_all_outputs(wrapped, sample) for _ in range(2))
         if not torch.equal(first, second):
-            raise ValueError(
-                f"{name} cannot be exported: two calls on the same images differ, as its slots are random."
-            )
+            raise ValueError(f"{name} cannot be exported: its slots are random, so that two calls differ.")
         try:
             torch.onnx.export(
                 wrapped.eval(),
