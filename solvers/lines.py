@@ -290,7 +290,7 @@ class Point(ABC):
 Step = str | int | float | Callable[[int], float]
 
 VARIANTS = ("open-loop", "line-search", "diameter", "short")
-NAMES = ("auto", *VARIANTS, "backtracking", "secant", "adaptive", "monotone", "affine")
+NAMES = ("auto", *VARIANTS, "backtracking", "secant", "affine")
 
 _ROUNDING = 1e-5  # relative slack of the descent inequality: a true L must never be called too small
 
@@ -305,9 +305,6 @@ class StepSize:
     backtracking:     short, with the smallest L (found by doubling, let down by a tenth each time) that satisfies
                       f(θ + γ d) ≤ f(θ) + γ ⟨∇f, d⟩ + γ² L ‖d‖² / 2
     secant:           a root of φ'(γ) = ⟨∇f(θ + γ d), d⟩ by the secant method, to a thousandth of φ'(0)
-    adaptive:         as backtracking, the test being ⟨∇f(θ + γ d), d⟩ ≤ 0 of gradients alone, which rounding of f does
-                      not reach (Pokutta, 2024)
-    monotone:         2 / (k + 2), halved until f is finite and does not rise (Carderera, Besançon and Pokutta, 2021)
     affine:           -⟨∇f, d⟩ / L_𝒜, found by doubling where it is unknown
 
     The thesis writes t for k in Variant 0; k starts at 0, so the first step forgets the start. "short" and "affine"
@@ -361,7 +358,7 @@ class StepSize:
                     f"step {self.name!r} needs the smoothness constant L of f, which is unknown: pass smoothness=L or "
                     "use step='backtracking'."
                 )
-        elif self.name in ("backtracking", "adaptive"):
+        elif self.name == "backtracking":
             self.smoothness = smoothness
         self.diameter = diameter() if self.name == "diameter" else None
         if self.name == "diameter" and self.diameter is None:
@@ -372,7 +369,7 @@ class StepSize:
     @property
     def looks(self) -> bool:
         """Whether the rule looks at f, as steps away from atoms need it."""
-        return self.schedule is None and self.name != "monotone"
+        return self.schedule is None
 
     @staticmethod
     def best_for(objective: "Objective") -> str:
@@ -395,8 +392,6 @@ class StepSize:
             return line.minimise(largest)
         if self.name == "secant":
             return self._secant(line, largest)
-        if self.name == "monotone":
-            return min(2.0 / (k + 2.0), largest)
         if self.name == "diameter":
             assert self.smoothness is not None
             assert self.diameter is not None
@@ -408,7 +403,7 @@ class StepSize:
             if math.isinf(largest):
                 line.check_bounded()
             self.smoothness = self.guess(line, squared_norm)
-        elif self.name in ("backtracking", "adaptive"):
+        elif self.name == "backtracking":
             self.smoothness *= 0.9
         return self._verified(line, largest, squared_norm)
 
@@ -460,12 +455,6 @@ class StepSize:
         assert self.smoothness is not None
         for _ in range(200):
             step = min(-line.slope / (self.smoothness * squared_norm), largest)
-            if self.name == "adaptive":
-                inside = math.isfinite(line.change(step))
-                if inside and line.derivative(step) <= 1e-12 * abs(line.slope):
-                    return step
-                self.smoothness *= 2
-                continue
             model = step * line.slope + (1 + _ROUNDING) * step**2 * self.smoothness * squared_norm / 2
             change = line.change(step)
             if not math.isfinite(change):
@@ -485,8 +474,6 @@ class StepSize:
                     UserWarning,
                     stacklevel=4,
                 )
-        if self.name == "adaptive":
-            return 0.0
         raise ValueError(
             "no smoothness constant bounds f along a search direction: expected a smooth f that is finite on the set."
         )

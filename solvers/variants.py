@@ -148,7 +148,7 @@ def decomposition_invariant(descent: Descent) -> Result:
     if upper is None:
         raise ValueError(
             f"variant 'decomposition-invariant' needs a polytope with vertices of entries 0 and one other number, such "
-            f"as Simplex, Hypersimplex, Birkhoff or Paths, not {atoms}: use 'pairwise' or 'blended-pairwise'."
+            f"as Simplex, Hypersimplex or Birkhoff, not {atoms}: use 'pairwise' or 'blended-pairwise'."
         )
     while True:
         gradient, value, z, gap = descent.look()

@@ -13,17 +13,15 @@ from unknot.solvers.atoms.base import Answer, AtomSet
 from unknot.solvers.atoms.custom import Custom, Inexact, Lazy, Symmetric, Wrapper, as_atoms
 from unknot.solvers.atoms.dictionary import Dictionary
 from unknot.solvers.atoms.matrices import NuclearBall, PSDTrace
-from unknot.solvers.atoms.polytopes import Birkhoff, LinearProgram, Paths
+from unknot.solvers.atoms.polytopes import Birkhoff, LinearProgram
 from unknot.solvers.atoms.vectors import (
     Box,
-    Ellipsoid,
     GroupBall,
     Hypersimplex,
     KSparse,
     L1Ball,
     L2Ball,
     LInfBall,
-    OrderedWeightedBall,
     Product,
     SignedCoordinates,
     Simplex,
@@ -38,7 +36,6 @@ __all__ = [
     "Box",
     "Custom",
     "Dictionary",
-    "Ellipsoid",
     "GroupBall",
     "Hypersimplex",
     "Inexact",
@@ -49,9 +46,7 @@ __all__ = [
     "Lazy",
     "LinearProgram",
     "NuclearBall",
-    "OrderedWeightedBall",
     "PSDTrace",
-    "Paths",
     "Product",
     "SignedCoordinates",
     "Simplex",

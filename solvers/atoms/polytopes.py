@@ -1,7 +1,6 @@
 """Polytopes with a combinatorial oracle: doubly stochastic matrices, paths in a graph, linear programmes."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,80 +62,6 @@ class Birkhoff(AtomSet):
 
     def __str__(self) -> str:
         return "Birkhoff" if self.shape is None else f"Birkhoff({self.shape[0]})"
-
-
-class Paths(AtomSet):
-    """Unit flows from a source to a sink of an acyclic graph: its atoms are the paths, as indicators of edges ``[E]``.
-
-    Args:
-        edges: pairs (from, to) ``[E, 2]`` of vertices numbered in such an order that every edge goes upwards.
-        source, sink: vertices; the first and the last if left out.
-
-    >>> import numpy as np
-    >>> Paths([(0, 1), (1, 3), (0, 2), (2, 3)]).lmo(np.array([1.0, 1.0, 0.5, 1.0]))
-    array([0., 0., 1., 1.])
-    """
-
-    def __init__(self, edges: Sequence[tuple[int, int]] | Any, source: int | None = None, sink: int | None = None):
-        self.edges = np.asarray(edges)
-        if self.edges.ndim != 2 or self.edges.shape[1] != 2 or not np.issubdtype(self.edges.dtype, np.integer):
-            raise ValueError(f"edges have shape {list(self.edges.shape)}: expected pairs of vertices [E, 2].")
-        if (self.edges[:, 0] >= self.edges[:, 1]).any() or self.edges.min() < 0:
-            raise ValueError("an edge does not go upwards: number the vertices from 0 in topological order.")
-        self.vertices = int(self.edges.max()) + 1
-        self.source = 0 if source is None else int(source)
-        self.sink = self.vertices - 1 if sink is None else int(sink)
-        if not (0 <= self.source < self.vertices and 0 <= self.sink < self.vertices):
-            raise ValueError(
-                f"source {self.source} and sink {self.sink}: expected vertices of the graph, 0 to {self.vertices - 1}."
-            )
-        self.shape = (len(self.edges),)
-        self._order = np.argsort(self.edges[:, 1], kind="stable")
-        lengths = self._longest()
-        self.radius, self.diameter = math.sqrt(lengths), math.sqrt(2 * lengths)
-
-    def _search(self, cost: np.ndarray) -> tuple[float, list[int]]:
-        best, through = np.full(self.vertices, math.inf), np.full(self.vertices, -1)
-        best[self.source] = 0.0
-        for edge in self._order:
-            tail, head = self.edges[edge]
-            if best[tail] + cost[edge] < best[head]:
-                best[head], through[head] = best[tail] + cost[edge], edge
-        path, at = [], self.sink
-        while at != self.source:
-            if through[at] < 0:
-                raise ValueError(f"no path leads from {self.source} to {self.sink}: check the edges.")
-            path.append(int(through[at]))
-            at = int(self.edges[through[at], 0])
-        return float(best[self.sink]), sorted(path)
-
-    def _longest(self) -> int:
-        return round(-self._search(-np.ones(len(self.edges)))[0])
-
-    def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The shortest path, by one pass over the edges; no path has as many edges as there are vertices."""
-        cost = direction.detach().cpu().double().numpy()
-        value, path = self._search(cost)
-        indices = torch.tensor(path, device=direction.device)
-        values = torch.ones(len(path), dtype=direction.dtype, device=direction.device)
-        atom = Sparse(1.0, tuple(path), indices=indices, values=values, shape=tuple(direction.shape))
-        return Answer(atom, value - 4e-16 * self.vertices**2 * float(np.abs(cost).max()))
-
-    def face_bound(self) -> float:
-        """Flows need only be 0 or more."""
-        return math.inf
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        flow = x.numpy()
-        balance = np.bincount(self.edges[:, 1], flow, self.vertices) - np.bincount(
-            self.edges[:, 0], flow, self.vertices
-        )
-        balance[self.source] += 1
-        balance[self.sink] -= 1
-        return bool(flow.min() >= -tol and np.abs(balance).max() <= tol * self.vertices)
-
-    def __str__(self) -> str:
-        return f"Paths([{len(self.edges)}])"
 
 
 class LinearProgram(AtomSet):

@@ -447,60 +447,6 @@ def LInfBall(radius: float = 1.0, dim: int | None = None) -> Box:
     return Box(-positive(radius, "radius"), radius, dim)
 
 
-class Ellipsoid(AtomSet):
-    """{x : (x - centre)ᵀ Q⁻¹ (x - centre) ≤ 1} for a positive definite Q ``[n, n]``.
-
-    >>> import numpy as np
-    >>> Ellipsoid(np.diag([4.0, 1.0])).lmo(np.array([1.0, 0.0])) + 0.0
-    array([-2.,  0.])
-    """
-
-    def __init__(self, matrix: Any, centre: Any = None) -> None:
-        self.matrix = as_tensor(matrix, "matrix")
-        if self.matrix.ndim != 2 or self.matrix.shape[0] != self.matrix.shape[1] or not len(self.matrix):
-            raise ValueError(f"matrix has shape {list(self.matrix.shape)}: expected a square matrix [n, n].")
-        values = torch.linalg.eigvalsh(self.matrix.double())
-        if not torch.allclose(self.matrix, self.matrix.t()) or float(values[0]) <= 0:
-            raise ValueError("matrix is not symmetric positive definite: expected the Q of an ellipsoid xᵀQ⁻¹x ≤ 1.")
-        self.shape = (len(self.matrix),)
-        self.centre = torch.zeros_like(self.matrix[0]) if centre is None else as_tensor(centre, "centre")
-        if tuple(self.centre.shape) != self.shape:
-            raise ValueError(f"centre has shape {list(self.centre.shape)}: expected {list(self.shape)}, as the matrix.")
-        self.symmetric = not bool(self.centre.any())
-        half = math.sqrt(float(values[-1]))
-        self.radius, self.diameter = half + norm(self.centre), 2 * half
-
-    def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Ellipsoid":
-        """In the dtype and on the device of a run."""
-        other: Ellipsoid = object.__new__(Ellipsoid)
-        vars(other).update(vars(self), matrix=self.matrix.to(device, dtype), centre=self.centre.to(device, dtype))
-        return other
-
-    def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """centre - Qd / √(dᵀQd)."""
-        image = self.matrix @ direction
-        size = math.sqrt(max(0.0, float(torch.dot(direction, image))))
-        vector = self.centre - image / size if size > 0 else self.centre.clone()
-        assert self.radius is not None
-        value = float(torch.dot(direction, self.centre)) - size
-        return Answer(Dense(1.0, None, vector), below(value, direction, 2 * self.radius, direction.numel()))
-
-    def gauge(self, x: Tensor) -> float:
-        """√(xᵀQ⁻¹x), of an ellipsoid about the origin."""
-        if not self.symmetric:
-            raise ValueError("the atomic norm of an ellipsoid is known about the origin only: use contains(x).")
-        return self._size(x)
-
-    def _size(self, x: Tensor) -> float:
-        return math.sqrt(float(x @ torch.linalg.solve(self.matrix.double(), x)))
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        return self._size(x - self.centre.double()) <= 1 + tol
-
-    def __str__(self) -> str:
-        return f"Ellipsoid([{len(self.matrix)}])"
-
-
 class GroupBall(AtomSet):
     """{x : Σ_g ‖x_g‖₂ ≤ radius}, the ball of the group lasso.
 
@@ -557,51 +503,6 @@ class GroupBall(AtomSet):
 
     def __str__(self) -> str:
         return f"GroupBall({self.number} groups, {self.radius:g})"
-
-
-class OrderedWeightedBall(AtomSet):
-    """{x : Σ_i w_i |x|_(i) ≤ radius} with |x|_(1) ≥ |x|_(2) ≥ … and w_1 ≥ w_2 ≥ … ≥ 0 (OWL, SLOPE, OSCAR).
-
-    >>> import numpy as np
-    >>> OrderedWeightedBall([2.0, 1.0, 1.0], 3.0).lmo(np.array([3.0, -3.0, 0.0]))
-    array([-1.,  1.,  0.])
-    """
-
-    symmetric = True
-
-    def __init__(self, weights: Any, radius: float = 1.0) -> None:
-        self.weights = as_tensor(weights, "weights").double()
-        falling = self.weights.ndim == 1 and bool((self.weights.diff() <= 0).all())
-        if not falling or not len(self.weights) or float(self.weights[-1]) < 0 or float(self.weights[0]) <= 0:
-            raise ValueError("weights should be [n], falling, the first above 0 and none below: sort them.")
-        self.bound = positive(radius, "radius")
-        self.shape = (len(self.weights),)
-        heights = self.bound / self.weights.cumsum(0)
-        counts = torch.arange(1, len(heights) + 1, dtype=torch.float64)
-        self.radius = float((heights * counts.sqrt()).max())
-        self.diameter = 2 * self.radius
-        self._heights = heights
-
-    def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The k largest entries, for the k of the best ratio."""
-        sizes, order = direction.abs().double().sort(descending=True)
-        totals = sizes.cumsum(0) * self._heights.to(direction.device)
-        k = int(totals.argmax()) + 1
-        indices = order[:k].sort().values
-        height = float(self._heights[k - 1])
-        values = torch.full_like(direction[indices], height).copysign(-direction[indices])
-        lower = -float(totals[k - 1])
-        key = (indices.cpu().numpy().tobytes(), (values > 0).cpu().numpy().tobytes())
-        return Answer(
-            Sparse(1.0, key, indices=indices, values=values, shape=tuple(direction.shape)), lower * (1 + 4e-16 * k)
-        )
-
-    def gauge(self, x: Tensor) -> float:
-        """Σ_i w_i |x|_(i) / radius."""
-        return float(x.abs().double().sort(descending=True).values @ self.weights.to(x.device)) / self.bound
-
-    def __str__(self) -> str:
-        return f"OrderedWeightedBall([{len(self.weights)}], {self.bound:g})"
 
 
 class Product(AtomSet):

@@ -47,14 +47,14 @@ SETS = (
     "k-sparse",
     "hypersimplex",
     "box",
-    "ellipsoid",
+    "l2",
     "group",
-    "owl",
+    "l1",
     "dictionary",
     "programme",
     "product",
 )
-OTHERS = ("birkhoff", "nuclear", "semidefinite", "paths", "custom", "l-infinity", "k-sparse", "hypersimplex")
+OTHERS = ("birkhoff", "nuclear", "semidefinite", "birkhoff", "custom", "l-infinity", "k-sparse", "hypersimplex")
 WRAPPERS = ("none", "none", "lazy", "multiplicative", "additive", "symmetric-lazy")
 OBJECTIVES = ("distance", "quadratic", "singular", "least-squares", "logistic")
 VARIANTS = (
@@ -88,9 +88,6 @@ HOMOTOPIES: dict[str, Callable[..., Any]] = {
 def make_set(name: str, n: int, rng: np.random.Generator) -> Any:
     if name == "programme":
         return sets.LinearProgram(A_ub=rng.random((n + 2, n)) + 0.1, b_ub=np.ones(n + 2))
-    if name == "ellipsoid":
-        root = rng.standard_normal((n, n))
-        return sets.Ellipsoid(root @ root.T + 0.1 * np.eye(n), 0.3 * rng.standard_normal(n))
     return {
         "l1": lambda: sets.L1Ball(rng.uniform(0.3, 2), n),
         "simplex": lambda: sets.Simplex(rng.uniform(0.3, 2), n),
@@ -99,12 +96,10 @@ def make_set(name: str, n: int, rng: np.random.Generator) -> Any:
         "hypersimplex": lambda: sets.Hypersimplex(2, rng.uniform(0.2, 1), n),
         "box": lambda: sets.Box(-rng.random(n), rng.random(n)),
         "group": lambda: sets.GroupBall(rng.integers(3, size=n), rng.uniform(0.3, 2)),
-        "owl": lambda: sets.OrderedWeightedBall(np.sort(rng.random(n) + 0.1)[::-1], rng.uniform(0.3, 1)),
         "dictionary": lambda: sets.Dictionary(rng.standard_normal((n, 2 * n))),
         "product": lambda: sets.Product(sets.Simplex(1.0, n // 2), sets.L1Ball(0.7, n - n // 2)),
         "l-infinity": lambda: sets.LInfBall(rng.uniform(0.3, 1), n),
         "custom": lambda: custom(rng.standard_normal((2 * n, n))),
-        "paths": lambda: sets.Paths([(i, j) for i in range(n // 2) for j in range(i + 1, n // 2 + 1)]),
         "birkhoff": lambda: sets.Birkhoff(3),
         "nuclear": lambda: sets.NuclearBall(rng.uniform(0.5, 3), (3, 4), **eigensolver(rng)),
         "semidefinite": lambda: sets.PSDTrace(
@@ -233,7 +228,7 @@ def others(seed: int) -> Case:
     if constrained:
         wrapper, solver = str(rng.choice(["none", "lazy"])), str(rng.choice([*HOMOTOPIES]))
     elif solver == "intersection":
-        solver = "decomposition-invariant" if kind in ("birkhoff", "paths") else "stochastic"
+        solver = "decomposition-invariant" if kind == "birkhoff" else "stochastic"
     if solver == "decomposition-invariant":
         wrapper = "none"
     if kind in ("nuclear", "semidefinite") and wrapper == "symmetric-lazy":
@@ -354,29 +349,23 @@ def ours(case: Case, f: Any) -> tuple[float, float]:
     if case.solver == "cone":
         best = nonnegative_matching_pursuit(f, case.exact, tol=1e-11, max_iterations=3000)
         return best.value, best.gap if math.isfinite(best.gap) else 0.0
-    atoms, root, centre = case.exact, None, 0.0
-    if isinstance(atoms, sets.Ellipsoid):
-        root, centre = np.linalg.cholesky(atoms.matrix.numpy()), atoms.centre.numpy()
-        project = sets.L2Ball(1.0).project
-    elif isinstance(atoms, sets.L2Ball | sets.GroupBall | sets.NuclearBall | sets.PSDTrace):
+    atoms = case.exact
+    if isinstance(atoms, sets.L2Ball | sets.GroupBall | sets.NuclearBall | sets.PSDTrace):
         project = atoms.project
     else:
         best = frank_wolfe(f, atoms, variant="fully-corrective", tol=1e-9, max_iterations=200)
         return best.value, best.gap
-    there = (lambda u: u) if root is None else (lambda u: centre + root @ u)
-    back = (lambda g: g) if root is None else (lambda g: root.T @ g)
     u = ahead = project(np.zeros(f.shape))
-    step, momentum = 1.0 / (f.smoothness * (1.0 if root is None else np.linalg.norm(root, 2) ** 2)), 1.0
+    step, momentum = 1.0 / f.smoothness, 1.0
     for _ in range(1000):
-        new = project(ahead - step * back(f.gradient(there(ahead))))
+        new = project(ahead - step * f.gradient(ahead))
         if float(((ahead - new) * (new - u)).sum()) > 0:
             momentum = 1.0
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         u, ahead, momentum = new, new + (momentum - 1) / following * (new - u), following
-    x = there(u)
-    gradient = f.gradient(x)
+    gradient = f.gradient(u)
     answer = atoms.ask(torch.from_numpy(gradient), exact=True)
-    return f(x), float((gradient * x).sum()) - answer.lower
+    return f(u), float((gradient * u).sum()) - answer.lower
 
 
 def clarabel(case: Case, f: Any) -> float | None:
@@ -436,17 +425,9 @@ def within(atoms: Any, x: Any, t: Any) -> list[Any]:
         return [cvxpy.norm1(x) <= t * atoms.k * atoms.entry, cvxpy.norm_inf(x) <= t * atoms.entry]
     if isinstance(atoms, sets.Box):
         return [x >= t * atoms.low.numpy(), x <= t * atoms.high.numpy()]
-    if isinstance(atoms, sets.Ellipsoid):
-        root = np.linalg.cholesky(atoms.matrix.numpy())
-        return [cvxpy.norm(np.linalg.inv(root) @ (x - t * atoms.centre.numpy())) <= t]
     if isinstance(atoms, sets.GroupBall):
         groups = atoms.groups.numpy()
         return [sum(cvxpy.norm(x[np.flatnonzero(groups == g)]) for g in range(atoms.number)) <= t * atoms.radius]
-    if isinstance(atoms, sets.OrderedWeightedBall):
-        weights = atoms.weights.numpy()
-        drops = weights - np.append(weights[1:], 0.0)
-        largest = [drop * cvxpy.sum_largest(cvxpy.abs(x), k + 1) for k, drop in enumerate(drops)]
-        return [sum(largest) <= t * atoms.bound]
     if isinstance(atoms, sets.LinearProgram):
         rows, right = atoms._ub
         return [x >= 0, rows.toarray() @ x <= t * right]
@@ -455,11 +436,6 @@ def within(atoms: Any, x: Any, t: Any) -> list[Any]:
         return [*within(atoms.sets[0], x[: sizes[0]], t), *within(atoms.sets[1], x[sizes[0] :], t)]
     if isinstance(atoms, sets.Birkhoff):
         return [x >= 0, cvxpy.sum(x, axis=0) == t, cvxpy.sum(x, axis=1) == t]
-    if isinstance(atoms, sets.Paths):
-        ends = np.zeros((atoms.vertices, len(atoms.edges)))
-        ends[atoms.edges[:, 1], np.arange(len(atoms.edges))] += 1
-        ends[atoms.edges[:, 0], np.arange(len(atoms.edges))] -= 1
-        return [x >= 0, ends @ x == t * (np.eye(atoms.vertices)[atoms.sink] - np.eye(atoms.vertices)[atoms.source])]
     if isinstance(atoms, sets.NuclearBall):
         return [cvxpy.normNuc(x) <= t * atoms.radius]
     if isinstance(atoms, sets.PSDTrace):

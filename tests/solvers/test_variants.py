@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unknot.solvers import LeastSquares, SquaredDistance, frank_wolfe
-from unknot.solvers.atoms import Birkhoff, Hypersimplex, L1Ball, Lazy, Paths, Product, Simplex
+from unknot.solvers.atoms import Birkhoff, Hypersimplex, L1Ball, Lazy, Product, Simplex
 from unknot.solvers.frank_wolfe import NEWER
 
 
@@ -51,15 +51,6 @@ def test_decomposition_invariant_steps_converge_linearly_without_an_active_set(a
     assert not result.active
     best = frank_wolfe(SquaredDistance(y), atoms, variant="fully-corrective", tol=1e-9)
     assert result.value == pytest.approx(best.value, abs=1e-7)
-
-
-def test_paths() -> None:
-    edges = [(i, j) for i in range(6) for j in range(i + 1, 6)]
-    y = np.random.default_rng(0).random(len(edges))
-    for variant in ("decomposition-invariant", "blended-pairwise"):
-        result = frank_wolfe(y, Paths(edges), variant=variant, tol=1e-8, max_iterations=3000)
-        assert result.converged
-        assert Paths(edges).contains(result.x, 1e-8)
 
 
 def test_lazy_variants_ask_less() -> None:
