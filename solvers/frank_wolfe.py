@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unknot.solvers import dense
 from unknot.solvers._arrays import choose, dot
 from unknot.solvers.corrections import HULL, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Point, Step, StepSize
@@ -136,7 +137,7 @@ def frank_wolfe(
             out.
         variant: one of the ten above.
         step: "open-loop" or 0: 2/(k+2); "line-search" or 1; "diameter" or 2; "short" or 3; "backtracking"; "secant";
-            "adaptive"; "monotone"; a constant; a function of k. "auto" is exact for quadratics and backtracking
+            a constant; a function of k. "auto" is exact for quadratics and backtracking
             otherwise. Corrective variants ignore it.
         smoothness: L, if it should not be the objective's own.
         max_iterations: updates at most.
@@ -172,9 +173,11 @@ def frank_wolfe(
     start = problem.warm
     if start is None:
         start = [(1.0, atom_set.atom(torch.ones_like(zero)))] if problem.x0 is None else atom_set.decompose(problem.x0)
+    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "frank_wolfe", rtol)
+    if variant in ("plain", "away", "pairwise") and dense.applies(problem):
+        return dense.solve(problem, variant, rule, run, start, track)
     active = ActiveSet(zero, start)
     point = f.at(active.combine() if problem.x0 is None else problem.x0)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "frank_wolfe", rtol)
     descent = Descent(problem, rule, run, point, active, HullCertificate(problem))
     if variant in NEWER:
         from unknot.solvers import variants

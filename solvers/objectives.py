@@ -833,6 +833,8 @@ class Logistic(Objective):
             raise ValueError(
                 f"labels go from {low:g} to {high:g}: expected two classes, -1 and 1 or 0 and 1, or probabilities."
             )
+        certain = bool(((self.labels == 0) | (self.labels == 1)).all())
+        self.signs = 1 - 2 * self.labels if certain else None  # with which log(1 + exp(±s)) is one function
         if not ridge >= 0:
             raise ValueError(f"ridge is {ridge}: expected 0 or more.")
         self.factor, self.ridge = mean_factor(reduction, self.map.rows), float(ridge)
@@ -867,7 +869,10 @@ class Logistic(Objective):
     def loss(self, scores: Tensor) -> float:
         """Σ y log(1 + exp(-s)) + (1 - y) log(1 + exp(s))."""
         softplus = torch.nn.functional.softplus
-        losses = self.labels * softplus(-scores) + (1 - self.labels) * softplus(scores)
+        if self.signs is not None:
+            losses = softplus(self.signs * scores)
+        else:
+            losses = self.labels * softplus(-scores) + (1 - self.labels) * softplus(scores)
         return self.factor * float(losses.double().sum())
 
     def row_derivatives(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -883,20 +888,37 @@ class Logistic(Objective):
 class _LogisticPoint(ProductPoint):
     _f: Logistic
 
+    _seen: tuple[Tensor, float, float] | None = None  # image of a line, the step it was last looked at, the loss there
+
     def _forget(self) -> None:
         self._gradient = None
-        self._value: float | None = None
+        self._loss: float | None = None
+        self._rows: Tensor | None = None
+
+    def _follow(self, line: Line, step: float) -> None:
+        self._forget()
+        if self._seen is not None and self._seen[0] is line.image and self._seen[1] == step:
+            self._loss = self._seen[2]
+        self._seen = None
+
+    def loss(self) -> float:
+        """f without the ridge."""
+        if self._loss is None:
+            self._loss = self._f.loss(self._kept)
+        return self._loss
 
     def value(self) -> float:
-        if self._value is None:
-            self._value = self._f.loss(self._kept)
-            if self._f.ridge:
-                self._value += self._f.ridge * dot(self.x, self.x) / 2
-        return self._value
+        return self.loss() + (self._f.ridge * dot(self.x, self.x) / 2 if self._f.ridge else 0.0)
+
+    def rows(self) -> Tensor:
+        """The derivatives of the rows."""
+        if self._rows is None:
+            self._rows = self._f.row_derivatives(self._kept)
+        return self._rows
 
     def gradient(self) -> Tensor:
         if self._gradient is None:
-            self._gradient = self._f.map.adjoint(self._f.row_derivatives(self._kept))
+            self._gradient = self._f.map.adjoint(self.rows())
             if self._f.ridge:
                 self._gradient.add_(self.x, alpha=self._f.ridge)
         return self._gradient
@@ -907,18 +929,23 @@ class _LogisticPoint(ProductPoint):
         return float(torch.finfo(f.dtype).eps) / 2 * (size + f.ridge * norm(self.x))
 
     def along(self, direction: Direction) -> Line:
-        f, scores = self._f, self._kept.clone()
+        f, scores, loss = self._f, self._kept.clone(), self.loss()
         image = self._along(direction, scores)
-        loss = f.loss(scores)
         linear = square = 0.0
         if f.ridge:
             linear = f.ridge * direction.inner(self.x, self.x)
             square = f.ridge * direction.squared_norm(self.x)
+
+        def change(step: float) -> float:
+            if self._seen is None or self._seen[0] is not image or self._seen[1] != step:
+                self._seen = image, step, f.loss(torch.add(scores, image, alpha=step))
+            return self._seen[2] - loss + step * (linear + step * square / 2)
+
         return ConvexLine(
             direction,
             self.x,
-            dot(f.row_derivatives(scores), image) + linear,
-            lambda step: f.loss(scores + step * image) - loss + step * (linear + step * square / 2),
+            dot(self.rows(), image) + linear,
+            change,
             lambda step: dot(f.row_derivatives(scores + step * image), image) + linear + step * square,
             _rounding(loss, f.dtype),
             image,
