@@ -6,6 +6,7 @@ Everything is addressed by the client's own paths, so that ``HF_ENDPOINT=http://
 import errno
 import os
 import re
+import secrets
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -16,11 +17,12 @@ from urllib.parse import unquote
 
 import anyio
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unknot.hub.naming import check_repo_id
 from unknot.hub.server.access import Access, Moved, UnknownToken, Users, read_users
@@ -89,8 +91,9 @@ def page_routes() -> Iterator[Route]:
     yield Route("/{namespace}/{name}/commit/{revision}", page)
 
 
-class HeldSlashes:
-    """Keeps an encoded slash within its part of the path, as in the branch ``feature%2Fx``.
+class Envelope:
+    """Keeps an encoded slash within its part of a path, as in the branch ``feature%2Fx``, and names each answer by the
+    ID that came with its request.
 
     Args:
         app: what answers.
@@ -101,10 +104,18 @@ class HeldSlashes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
-        raw = scope.get("raw_path") or b""
+        raw, given = scope.get("raw_path") or b"", Headers(scope=scope)
         if b"%2f" in raw.lower():
             scope = {**scope, "path": unquote(re.sub(rb"%2[fF]", HELD.encode(), raw).decode("ascii"))}
-        await self.app(scope, receive, send)
+        name = given.get("x-request-id") or given.get("x-amzn-trace-id", "")
+        name = name if re.fullmatch(r"[\w.=;:-]{1,100}", name, re.ASCII) else secrets.token_hex(8)
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", name.encode())]
+            await send(message)
+
+        await self.app(scope, receive, send_named)
 
 
 def hub_app(store: Store, users: Users, max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:
@@ -154,7 +165,7 @@ def hub_app(store: Store, users: Users, max_file: int = 2 << 30, names: Iterable
         OSError: failed,
     }
     every = [*routes, *missing_routes(access), *page_routes()]
-    return Names(HeldSlashes(Starlette(routes=every, exception_handlers=handlers)), names)
+    return Names(Envelope(Starlette(routes=every, exception_handlers=handlers)), names)
 
 
 def serve(

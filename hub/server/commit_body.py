@@ -50,7 +50,7 @@ class CommitReader:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        self.store.discard(self._came)  # what no commit names by now belongs to nothing
+        self.store.contents.discard(self._came)  # what no commit names by now belongs to nothing
 
     def feed(self, data: bytes) -> None:
         """The next part of the body."""
@@ -74,7 +74,7 @@ class CommitReader:
                 raise ValueError("A line of this commit is long, and does not begin with the content of a file.")
             self._begin = bytes(self._pending[: found.end()])
             del self._pending[: found.end()]
-            self._incoming = self._stack.enter_context(self.store.incoming())
+            self._incoming = self._stack.enter_context(self.store.contents.incoming())
             return True
         if len(self._pending) > SHORT:
             raise ValueError("A line of this commit does not end.")
@@ -96,7 +96,7 @@ class CommitReader:
 
     def _note(self, incoming: Incoming) -> dict[str, Any]:
         kept = incoming.keep()
-        if self.store.came(kept["sha256"], incoming.created):
+        if self.store.contents.came(kept["sha256"], incoming.created):
             self._came.append(kept["sha256"])
         return kept
 
@@ -119,7 +119,7 @@ class CommitReader:
                 raise ValueError(f"{path}: contents are sent as base64.")
             self.added[path] = kept or self._keep(field(value, "content", str))
         elif key == "lfsFile":
-            self.added[path] = self.store.announced(field(value, "oid", str), value.get("size"))
+            self.added[path] = self.store.contents.announced(field(value, "oid", str), value.get("size"))
         elif key in ("deletedFile", "deletedFolder"):
             self.deleted.append(path + "/" * (key == "deletedFolder"))
         else:
@@ -128,7 +128,7 @@ class CommitReader:
     def _keep(self, text: str) -> dict[str, Any]:
         content = _decoded(text.encode("ascii", "replace"))
         self._check_size(len(content))
-        with self.store.incoming() as incoming:
+        with self.store.contents.incoming() as incoming:
             incoming.write(content)
             return self._note(incoming)
 

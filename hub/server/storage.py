@@ -10,24 +10,22 @@ Contents that no commit names are deleted while the store is in use: at once tho
 after a day. Nothing is lost by that, as a commit is made only while all of its contents are there, under the same lock.
 """
 
-import hashlib
-import os
 import re
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.naming import COMMIT, HASH
+from unknot.hub.naming import COMMIT
 from unknot.hub.server.audit import AuditLog
 from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
+from unknot.hub.server.contents import Contents, remove
 from unknot.hub.server.file_names import check_new_repo, check_ref, check_together, folded
 from unknot.hub.server.folder import AUDIT, FOLDERS, take_folder
-from unknot.hub.server.incoming import Incoming, digest, is_part
+from unknot.hub.server.incoming import is_part
 from unknot.hub.server.quota import Quota, sizes_of
 from unknot.hub.server.trash import Deleted, Trash, move
 
@@ -75,16 +73,15 @@ class Store:
     def __init__(self, root: str | Path, quota: int | None = None) -> None:
         self.root = Path(root).resolve()
         self._claim = take_folder(self.root)
-        repos, self._blobs, trash, self.cards = (self.root / name for name in FOLDERS)
+        repos, blobs, trash, self.cards = (self.root / name for name in FOLDERS)
         self._records, self._lock = Records(repos), threading.RLock()
         self.trash, self.quota, self.audit = Trash(trash), Quota(quota), AuditLog(self.root / AUDIT)
+        self.contents = Contents(blobs, self._lock, self.quota)
         self.problems: list[str] = []
         """What could not be read when the store was opened, a line for each file."""
         self._known: dict[str, Repo] = {}
         self._aside: dict[str, str] = {}
         self._others: dict[str, str] = {}  # names by which a repository is found as well: of old, or in other letters
-        self._fresh: Counter[str] = Counter()  # contents that came with commits which are not made yet
-        self._uploaded: dict[str, dict[str, int]] = {}  # contents beside a commit, for each namespace
         self._named: dict[str, dict[str, int]] | None = None  # contents that were named while a sweep looks
         self._renamed = 0
         try:
@@ -144,64 +141,16 @@ class Store:
                 yield commit
 
     def path(self, file: dict[str, Any]) -> Path:
-        """Where the content of a file lies."""
-        return self._blob(file["sha256"])
-
-    def holds(self, sha256: str, size: int) -> bool:
-        """Whether this content is already here, and still what it was."""
-        path = self._blob(sha256)
-        if not path.is_file() or path.stat().st_size != size:
-            return False
-        with path.open("rb") as file:
-            whole = digest(file, hashlib.sha256()) == sha256
-        with suppress(FileNotFoundError), self._lock:
-            self._fresh.pop(sha256, None)
-            os.utime(path)  # who is told that it is here need not send it, and has a day for the commit
-        return whole
+        """Path of the content of a file."""
+        return self.contents.path(file["sha256"])
 
     # Writing
 
     def keep(self, content: bytes) -> dict[str, Any]:
         """Store the content of a file; it belongs to nothing before a commit names it."""
-        with self.incoming() as incoming:
+        with self.contents.incoming() as incoming:
             incoming.write(content)
             return incoming.keep()
-
-    def incoming(self) -> "Incoming":
-        """A place for content that comes in parts, which is kept only if it is told to."""
-        return Incoming(self._blobs, self._blob)
-
-    def announced(self, sha256: str, size: int | None) -> dict[str, Any]:
-        """A file whose content was received before."""
-        path = self._blob(sha256)
-        if not path.is_file() or size not in (None, path.stat().st_size):
-            raise ValueError(f"The content {sha256[:100]} was never received. Upload it first.")
-        return {"size": path.stat().st_size, "sha256": sha256, "sha1": None, "text": False}
-
-    def discard(self, contents: Iterable[str]) -> None:
-        """Delete contents that came with a commit which was not made, unless another one names or brings them."""
-        with self._lock:
-            for sha256 in contents:
-                self._fresh[sha256] -= 1
-                if self._fresh[sha256] == 0 and not self.quota.counts(sha256):
-                    self._blob(sha256).unlink(missing_ok=True)
-                if self._fresh[sha256] <= 0:
-                    del self._fresh[sha256]
-
-    def came(self, sha256: str, created: bool) -> bool:
-        """Note content that came with a commit which is not made yet; False if it has been here for longer."""
-        with self._lock:
-            if created or sha256 in self._fresh:
-                self._fresh[sha256] += 1
-                return True
-        return False
-
-    def uploaded(self, namespace: str, sha256: str, size: int) -> None:
-        """Count content that was sent beside a commit."""
-        with self._lock:
-            self._fresh.pop(sha256, None)
-            self._uploaded.setdefault(namespace, {})[sha256] = size
-            self.quota.count(namespace, {sha256: size})
 
     def create(self, repo_id: str, private: bool, author: str) -> Repo:
         """Make an empty repository."""
@@ -318,20 +267,17 @@ class Store:
                 raise ValueError(f"{repo_id} would hold {len(after)} files; at most {MAX_FILES} are allowed.")
             namespace, sizes = repo_id.partition("/")[0], sizes_of(added.values())
             if after == before:
-                for sha256 in sizes:
-                    self._fresh.pop(sha256, None)
+                self.contents.named(namespace, sizes)
                 return head
             if added.keys() - before.keys():
                 check_together(after, added)
             for sha256 in sizes:
-                if not self._blob(sha256).is_file():
+                if not self.contents.path(sha256).is_file():
                     raise ValueError(f"The content {sha256} is not here any more. Upload it again.")
             self.quota.check(namespace, sizes)
             new = self._records.write_commit(repo_id, head, summary, author, after, description)
             self._write_repo(replace(repo, branches={**repo.branches, branch: new.id}))
-            self.quota.count(namespace, sizes)
-            for sha256 in sizes:
-                self._fresh.pop(sha256, None)
+            self.contents.named(namespace, sizes)
             if self._named is not None:
                 self._named.setdefault(namespace, {}).update(sizes)
             self.audit.write(author, "commit", repo_id, branch=branch, commit=new.id)
@@ -388,11 +334,6 @@ class Store:
 
     # The disk
 
-    def _blob(self, sha256: str) -> Path:
-        if not HASH.fullmatch(sha256):
-            raise ValueError(f"{sha256[:100]!r} is not a sha256.")
-        return self._blobs / sha256[:2] / sha256
-
     def _write_repo(self, repo: Repo) -> None:
         self._records.write_repo(repo)
         self._know(repo)
@@ -409,16 +350,17 @@ class Store:
         for repo in self._known.values():  # a new repository may have taken the name that another left
             self._others[folded(repo.id)] = repo.id
         self.trash.purge()
-        for path in [*self._records.root.rglob(".*.part"), *self._blobs.rglob(".*.part"), *self.root.glob(".*.part")]:
+        folders = self._records.root, self.contents.root
+        for path in [*self.root.glob(".*.part"), *(path for folder in folders for path in folder.rglob(".*.part"))]:
             if is_part(path):
                 path.unlink()
         try:
             self._add_deleted(contents)
         except Damaged as error:
             self.problems.append(f"trash: {error}")
-        self.quota.reset(contents)
+        self.contents.count(contents)
         if not self.problems:  # what cannot be read may name any of them
-            self._remove(self._unnamed(contents, time.time()), time.time())
+            remove(self.contents.unnamed(contents, time.time(), self.cards), time.time())
 
     def _open_repo(self, repo_id: str, contents: dict[str, int]) -> None:
         """Read one repository, and note which contents it names and which of its commits are unreadable or lost."""
@@ -465,20 +407,15 @@ class Store:
                 for commit in self._records.commits_in(self._records.folder(repo_id), repo_id):
                     contents.setdefault(repo_id.partition("/")[0], {}).update(sizes_of(commit.files.values()))
             self._add_deleted(contents)
-            unnamed = self._unnamed(contents, before)
+            unnamed = self.contents.unnamed(contents, before, self.cards)
             with self._lock:
                 if renamed != self._renamed:
                     return 0
                 named = set[str]().union(*self._named.values())
-                freed = self._remove([path for path in unnamed if path.name not in named], before)
-                self._uploaded = {
-                    namespace: {name: size for name, size in sizes.items() if self._blob(name).is_file()}
-                    for namespace, sizes in self._uploaded.items()
-                }
-                for more in (self._uploaded, self._named):
-                    for namespace, sizes in more.items():
-                        contents.setdefault(namespace, {}).update(sizes)
-                self.quota.reset(contents)
+                freed = remove([path for path in unnamed if path.name not in named], before)
+                for namespace, sizes in self._named.items():
+                    contents.setdefault(namespace, {}).update(sizes)
+                self.contents.count(contents)
             return freed
         except (Damaged, FileNotFoundError) as error:
             if isinstance(error, Damaged):
@@ -486,26 +423,6 @@ class Store:
             return 0
         finally:
             self._named = None
-
-    def _unnamed(self, contents: Mapping[str, Mapping[str, int]], before: float) -> list[Path]:
-        """Files of contents that no commit names and nobody has touched since a time."""
-        named: set[str] = set().union(*contents.values())
-        paths = [*self._blobs.glob("*/*"), *self.cards.glob("*/*")]
-        return [
-            path
-            for path in paths
-            if HASH.fullmatch(path.name) and path.name not in named and path.stat().st_mtime <= before
-        ]
-
-    def _remove(self, paths: Iterable[Path], before: float) -> int:
-        freed = 0
-        for path in paths:
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                if status.st_mtime <= before:
-                    path.unlink()
-                    freed += status.st_size
-        return freed
 
 
 def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:

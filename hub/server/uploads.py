@@ -71,7 +71,7 @@ class Uploads:
             self._check_size(path, size)
             known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
             # A client leaves out what is here; what the disk has spoilt is not, so that an upload mends it.
-            here = known.get("size") == size and self.store.holds(known["sha256"], size)
+            here = known.get("size") == size and self.store.contents.holds(known["sha256"], size)
             oid = known["sha256"] if here else None
             sizes |= {} if here else {path: size}
             if here and mode == "regular":
@@ -95,7 +95,7 @@ class Uploads:
             oid, size = field(one, "oid", str), field(one, "size", int)
             self._check_size("The file", size)
             answers.append({"oid": oid, "size": size})
-            if not await run_in_threadpool(self.store.holds, oid, size):
+            if not await run_in_threadpool(self.store.contents.holds, oid, size):
                 url = f"{request.base_url}lfs/{namespace}/{oid}/{size}/{self._sign(namespace, oid, size)}"
                 answers[-1]["actions"] = {"upload": {"href": url}}
         missing = {answer["oid"]: answer["size"] for answer in answers if "actions" in answer}
@@ -112,10 +112,10 @@ class Uploads:
             await drain(chunks(request))
             raise HTTPException(403, "This address for an upload is not, or no longer, valid.")
         self.store.quota.check(namespace, {oid: size})
-        with self.store.incoming() as incoming:
+        with self.store.contents.incoming() as incoming:
             await self._take(request, incoming.write, size)
             await run_in_threadpool(incoming.keep, oid, size)
-        self.store.uploaded(namespace, oid, size)
+        self.store.contents.uploaded(namespace, oid, size)
         return Answer({})
 
     async def commit(self, request: Request) -> Response:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import secrets
 import signal
 import socket
 from asyncio import TimerHandle
@@ -203,8 +202,7 @@ def refusal(status: int, message: str, headers: dict[str, str], code: str | None
     line = " ".join(message.split()).encode("ascii", "replace").decode()[:500]
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     named = {"X-Error-Code": code} if code else {}
-    named |= {"X-Error-Message": line, "X-Request-Id": secrets.token_hex(8)}
-    return Answer({"error": message, **more}, status, headers | named)
+    return Answer({"error": message, **more}, status, headers | named | {"X-Error-Message": line})
 
 
 async def chunks(request: Request, whole: float = math.inf) -> AsyncIterator[bytes]:

@@ -186,6 +186,7 @@ def test_what_the_client_asks_is_answered_as_by_the_real_hub(lab):
     for path in ("/api/models/gpt2", "/gpt2/resolve/main/config.json", "/api/models/gpt2/revision/main"):
         response = lab.send("other", "GET", path)
         assert (response.status_code, response.headers["x-error-code"]) == (404, "RepoNotFound")
+        assert response.headers["x-request-id"] == response.request.headers["x-amzn-trace-id"]
     for query in ("inference=warm", "num_parameters=min:1", "trained_dataset=x"):
         response = lab.send("other", "GET", f"/api/models?{query}")
         assert (response.status_code, "cannot filter by" in response.text) == (400, True)

@@ -204,7 +204,7 @@ def test_a_quota_counts_each_content_once(tmp_path):
     store.squash("me/x", "main", "s", "me")
     assert store.sweep(age=0) == 8
     put(store, {"c": b"3456789"})
-    store.uploaded("me", "0" * 64, 1)
+    store.contents.uploaded("me", "0" * 64, 1)
     with pytest.raises(OverQuota):
         put(store, {"c": b"x"})
     store.create("you/x", False, "you")
@@ -598,6 +598,6 @@ def test_the_same_content_by_another_way_is_no_change(store):
     store.create("me/x", False, "me")
     kept = store.keep(b"text")
     first = store.commit("me/x", "main", {"a": kept}, [], None, "s", "me")
-    told = store.announced(kept["sha256"], 4)
+    told = store.contents.announced(kept["sha256"], 4)
     assert told != kept
     assert store.commit("me/x", "main", {"a": told}, [], None, "s", "me") == first
