@@ -3,8 +3,11 @@
 import copy
 import importlib
 import json
+import os
+import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,17 +17,21 @@ from safetensors.torch import save_file
 from typing_extensions import Self
 
 from unknot import __version__
-from unknot._files import replacing
 from unknot._lightning import pl
 from unknot._seeding import kept_generators
 from unknot._signatures import ShowsArguments, signature_of
 from unknot._words import with_article
+from unknot.files import open_regular, read_limited, replacing, sha256_of
 
 if TYPE_CHECKING:
     from unknot.hub.sources import Source
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KEYS = {"model", "arguments", "annealed", "dataset", "unknot"}
+BEFORE = ".model.safetensors.before"
+"""The weights that are being replaced, until the configuration that belongs to the new ones has its place."""
+KEYS = {"model", "arguments", "annealed", "dataset", "unknot", "weights"}
+RESIZED = "It was stored with other sizes or networks: give the model the same."
+SAME = f"{CONFIG} and {WEIGHTS} must come from the same model."
 FLOATS = {"F16", "BF16", "F32", "F64"}
 MAX_CONFIG = 1 << 20
 MAX_LIST = 64
@@ -118,17 +125,25 @@ class Pretrained(ShowsArguments):
             "unknot": __version__,
         }
         # NumPy's numbers become Python's; anything else that JSON lacks fails before a file is touched.
-        text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
+        json.dumps(config, default=lambda value: value.item())
         weights = {
             name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
             for name, tensor in self.state_dict().items()
             if not _belongs(name, self.training_only if inference_only else self.begun_anew)
         }
-        # Both are written before either takes its place, so that a failure leaves the old pair.
-        with replacing(folder / WEIGHTS) as weights_beside, replacing(folder / CONFIG) as config_beside:
+        # Both are written before either takes its place, so that a failure leaves the old pair. Renaming config.json
+        # is the commit point: it names its weights by their hash, and until then the old ones are kept beside.
+        with (
+            replacing(folder / CONFIG, durable=True) as config_beside,
+            _kept_beside(folder),
+            replacing(folder / WEIGHTS, durable=True) as weights_beside,
+        ):
             save_file(weights, weights_beside, metadata={"format": "pt"})  # a second entry would come in random order
+            config["weights"] = sha256_of(weights_beside)
+            text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
             config_beside.write_text(text, encoding="utf-8")
             weights_beside.chmod(config_beside.stat().st_mode)  # safetensors lets nobody else read
+        (folder / BEFORE).unlink(missing_ok=True)
         return folder
 
     @classmethod
@@ -176,10 +191,12 @@ class Pretrained(ShowsArguments):
         """
         assert isinstance(self, pl.LightningModule)
         source = _hub("loading").find(ref, **where)
-        name, own = read_config(source)["model"], type(self).__name__
-        if name != own:
+        config, own = read_config(source), type(self).__name__
+        if (name := config["model"]) != own:
             raise ValueError(f"{source.label(CONFIG)}: {with_article(own)} cannot start from {with_article(name)}.")
-        weights = _read_weights(source, self, "It was stored with other sizes or networks: give the model the same.")
+        weights = _read_weights(
+            source, self, config.get("weights"), "It was stored with other sizes or networks: give the model the same."
+        )
         self.begun_anew = _absent(self, weights)
         self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
         self.hub_repo, self.hub_revision = source.repo, source.commit
@@ -197,6 +214,26 @@ class Pretrained(ShowsArguments):
             options: further ones of :func:`unknot.hub.push`, such as ``seed``, ``command``, ``images`` and ``dry_run``.
         """
         return _hub("publishing").push(self, repo, scores, private, **options)
+
+
+@contextmanager
+def _kept_beside(folder: Path) -> Iterator[None]:
+    """Keep the weights that are about to be replaced under another name; put them back where that fails."""
+    before, weights = folder / BEFORE, folder / WEIGHTS
+    before.unlink(missing_ok=True)
+    if (folder / CONFIG).is_file() and weights.is_file():
+        try:
+            os.link(weights, before)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(weights, before)
+    try:
+        yield
+    except BaseException:
+        if before.is_file():
+            if sha256_of(before) != sha256_of(weights):
+                before.replace(weights)
+            before.unlink(missing_ok=True)
+        raise
 
 
 def _hub(module: str) -> Any:
@@ -226,9 +263,9 @@ def read_config(source: "Source") -> dict[str, Any]:
     """Read and check ``config.json``."""
     path, label = source.path(CONFIG), source.label(CONFIG)
     try:
-        if path.stat().st_size > MAX_CONFIG:
-            raise ValueError(f"{label}: {path.stat().st_size:,} bytes; no configuration has more than {MAX_CONFIG:,}.")
-        text = path.read_bytes()
+        text = read_limited(path, MAX_CONFIG)
+    except ValueError as error:
+        raise ValueError(f"{label}: no configuration of a model ({error}).") from None
     except FileNotFoundError:
         run = (source.folder / "model" / CONFIG).is_file()
         hint = f"the model of this run is in {source.folder / 'model'}" if run else "it does not hold a saved model"
@@ -241,6 +278,8 @@ def read_config(source: "Source") -> dict[str, Any]:
         raise ValueError(f"{label}: expected an object with 'model' and 'arguments'. Save the model again.")
     if unknown := sorted(config.keys() - KEYS):
         raise ValueError(f"{label}: unknown keys {unknown}; known are {sorted(KEYS)}. Remove them.")
+    if not isinstance(config.get("weights"), str | None):
+        raise ValueError(f"{label}: 'weights' must be the SHA-256 of {WEIGHTS}. Save the model again.")
     if not isinstance(config.get("model"), str) or not isinstance(config.get("dataset"), str | None):
         raise ValueError(f"{label}: 'model' must be a name and 'dataset' a name or null.")
     plans = config.get("annealed", {})
@@ -264,7 +303,7 @@ def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
         raise ValueError(f"{label}: these arguments do not build {with_article(cls.__name__)}: {reason}") from None
-    weights = _read_weights(source, model)
+    weights = _read_weights(source, model, config.get("weights"))
     absent = _absent(model, weights)
     if absent or any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
         # A network of one's own computes something that is not saved; the sizes are known to be right by now.
@@ -303,14 +342,28 @@ def _absent(model: Any, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in names))
 
 
+def _weights_path(source: "Source", recorded: str | None) -> Path:
+    """The weights that ``config.json`` belongs to: after an interrupted save those that were being replaced."""
+    path, before = source.path(WEIGHTS), source.folder / BEFORE
+    with open_regular(path):  # a FIFO or a device would block
+        pass
+    if before.is_file() and (recorded is None or recorded == sha256_of(before) != sha256_of(path)):
+        return before
+    return path
+
+
 def _read_weights(
-    source: "Source", model: Any, otherwise: str = f"{CONFIG} and {WEIGHTS} must come from the same model."
+    source: "Source",
+    model: Any,
+    recorded: str | None,
+    otherwise: str = SAME,
 ) -> dict[str, torch.Tensor]:
     """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision; what
     serves training alone may be absent as a whole. The message where they are not ends with ``otherwise``."""
     expected = model.state_dict()
-    path, label = source.path(WEIGHTS), source.label(WEIGHTS)
+    label = source.label(WEIGHTS)
     try:
+        path = _weights_path(source, recorded)
         with safetensors.safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: tuple(part.get_shape()) for name, part in slices.items()}
@@ -332,6 +385,11 @@ def _read_weights(
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
                 told = "; ".join(_plain(problem) for problem in problems[:3])
                 raise ValueError(f"{label}: not the weights of this {type(model).__name__} ({told}{more}). {otherwise}")
+            if recorded not in (None, sha256_of(path)):
+                raise ValueError(
+                    f"{label}: damaged, or not the weights that {CONFIG} belongs to, whose SHA-256 is {recorded}. Copy "
+                    f'both files again; if you changed the weights on purpose, remove "weights" from {CONFIG}.'
+                )
             weights = {name: _like(file.get_tensor(name), tensor) for name, tensor in expected.items()}
     except FileNotFoundError:
         raise FileNotFoundError(f"{label}: no such file; the folder holds a config but no weights.") from None

@@ -1,8 +1,10 @@
 """save_pretrained and from_pretrained: exact round trips, and one clear line for everything that can be wrong."""
 
+import itertools
 import json
 import os
 import pickle
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -128,8 +130,7 @@ def test_the_files_are_data(folder):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_load_as_float32(folder, model, dtype):
-    path = folder / "model.safetensors"
-    save_file({name: value.to(dtype) for name, value in load_file(path).items()}, path)
+    model.save_pretrained(folder, dtype=dtype)
     loaded = BetaVAE.from_pretrained(folder)
     assert {value.dtype for value in loaded.state_dict().values()} == {torch.float32}
     for name, value in model.state_dict().items():
@@ -186,6 +187,57 @@ def test_an_interrupted_save_leaves_the_old_checkpoint(folder, monkeypatch, targ
         with pytest.raises(OSError, match="No space left"):
             BetaVAE(beta=9.0, image_shape=SHAPE, latent_dim=3).save_pretrained(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("point", range(10))
+@pytest.mark.parametrize("recorded", [True, False], ids=["hash", "no hash"])
+def test_a_save_that_is_killed_leaves_the_old_pair_or_the_new_one(folder, model, point, recorded):
+    if not recorded:  # as earlier versions saved it
+        config = json.loads((folder / "config.json").read_text())
+        del config["weights"]
+        (folder / "config.json").write_text(json.dumps(config))
+    old, new = model, BetaVAE(beta=9.0, image_shape=SHAPE, latent_dim=3)
+    if os.fork() == 0:  # a real kill at each call that changes the folder
+        count = itertools.count()
+
+        def counting(call):
+            def counted(*arguments):
+                if next(count) == point:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*arguments)
+
+            return counted
+
+        for name in ("link", "fsync", "replace", "unlink"):
+            setattr(os, name, counting(getattr(os, name)))
+        new.save_pretrained(folder)
+        os._exit(0)
+    os.wait()
+    loaded = BetaVAE.from_pretrained(folder)
+    expected = {old.beta: old, new.beta: new}[loaded.beta]
+    for name, value in expected.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+    new.save_pretrained(folder)
+    assert {path.name for path in folder.iterdir() if not path.name.endswith(".part")} == {
+        "config.json",
+        "model.safetensors",
+    }
+
+
+def test_weights_that_the_configuration_does_not_know_are_refused(folder, model):
+    other = BetaVAE(image_shape=SHAPE, latent_dim=3)
+    save_file({name: value.contiguous() for name, value in other.state_dict().items()}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"not the weights that config\.json belongs to.*remove \"weights\""):
+        BetaVAE.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_files_that_are_not_regular_are_refused_at_once(folder, name, kind):
+    (folder / name).unlink()
+    os.mkfifo(folder / name) if kind == "fifo" else (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match="not a regular file"):
+        BetaVAE.from_pretrained(folder)
 
 
 def test_an_interrupted_first_save_leaves_nothing(model, tmp_path, monkeypatch):
