@@ -40,6 +40,9 @@ class Model(Pretrained, pl.LightningModule):
     scheduler: Callable[[torch.optim.Optimizer], Any] | None = None
     """Makes a schedule for the optimiser, instead of the model's own; it moves at every step."""
 
+    _resumed_optimizer: str | None = None
+    """Class of the optimiser whose state a checkpoint brings."""
+
     def __init__(self, lr: float) -> None:
         super().__init__()
         positive(lr=lr)
@@ -136,6 +139,7 @@ class Model(Pretrained, pl.LightningModule):
             optimizer: torch.optim.Optimizer = torch.optim.Adam(groups, lr=self.lr, fused=fused or None)
         else:
             optimizer = self.optimizer(groups)
+        self._check_resumed(optimizer)
         schedule = self.own_schedule(optimizer) if self.scheduler is None else self.scheduler(optimizer)
         if schedule is None:
             return optimizer
@@ -143,6 +147,15 @@ class Model(Pretrained, pl.LightningModule):
             monitor = getattr(schedule, "monitor", "val/loss")
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _check_resumed(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse to continue with another optimiser, which would take the state of the saved one for its own."""
+        saved, self._resumed_optimizer = self._resumed_optimizer, None
+        if saved not in (None, now := type(optimizer).__name__):
+            raise ValueError(
+                f"The checkpoint was trained with {saved}, but this model is set to train with {now}. Set the same "
+                "`optimizer` to resume it, or start a new training from its weights with `start_from`."
+            )
 
     def setup(self, stage: str) -> None:
         """Say what a checkpoint came without, where that matters."""
@@ -157,10 +170,14 @@ class Model(Pretrained, pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the weights come from."""
         checkpoint["trained_on"], checkpoint["fine_tuned_from"] = self.trained_on, self.fine_tuned_from
+        if self._trainer is not None and self._trainer.optimizers:
+            checkpoint["optimizer"] = type(self._trainer.optimizers[0]).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Remember what the weights come from."""
         self.trained_on, self.fine_tuned_from = checkpoint.get("trained_on"), checkpoint.get("fine_tuned_from")
+        if self._trainer is not None and self._trainer.state.fn == "fit":
+            self._resumed_optimizer = checkpoint.get("optimizer")
 
 
 def stop_unless_finite(terms: dict[str, Tensor], step: int, lr: float) -> None:
