@@ -46,22 +46,26 @@ prepare(study, Path("paper"))
 
 
 def _fill(folder: Path) -> None:
-    """Files as finished jobs leave them; the models are empty, as nobody looks into them here."""
-    from unknot.studies.folders import JobFolder, read_plan, write_json
+    """Leave what finished jobs leave, with models of a few bytes."""
+    import torch
+    from safetensors.torch import save_file
+
+    from unknot.files import write_json
+    from unknot.studies.plan import JobFolder, read_plan
 
     plan = read_plan(folder)
     names = [f"score_{number}" for number in range(40)]
     for place, job in enumerate(plan.jobs):
-        files = JobFolder(folder, job.name)
+        run = JobFolder(folder, job.name)
         scores = {name: place / 12_600 + number for number, name in enumerate(names)}
         entries = [
             {"draws": p.draws, "metrics": list(p.metrics), "scores": scores | {"std": {}, "details": {"a": scores}}}
             for p in plan.protocols
         ]
-        files.model.mkdir(parents=True)
-        for file in ("config.json", "model.safetensors"):
-            (files.model / file).touch()
-        write_json(files.scores, {"validation": {"val/loss": 0.0}, "entries": entries})
+        run.model.mkdir(parents=True)
+        write_json(run.model / "config.json", {})
+        save_file({"weight": torch.zeros(1)}, run.model / "model.safetensors")
+        write_json(run.path / "scores.json", {"validation": {"val/loss": 0.0}, "entries": entries})
 
 
 def _measured(what: str, command: list[str], cwd: str) -> None:

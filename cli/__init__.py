@@ -16,7 +16,7 @@ from unknot.processor import avoid_broken_amx
 from unknot.threads import wait_passively
 
 COMMANDS = {
-    **dict.fromkeys(("fit", "validate", "test", "predict"), "run"),
+    **dict.fromkeys(("fit", "validate", "test", "predict"), "fit"),
     **{name: name for name in ("evaluate", "score", "export", "data", "hub", "browse", "slots", "study", "demo")},
 }
 """The module of each command."""
@@ -64,8 +64,8 @@ def _dispatch(argv: list[str]) -> int:
     asked = argv[0] if argv else None
     for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):
         import_module(f"unknot.cli.{module}").add_to(commands)
-    if COMMANDS.get(asked or "") == "run" and not {"-h", "--help"} & set(argv[1:]):
-        from unknot.cli.run import run_command  # LightningCLI parses these itself
+    if COMMANDS.get(asked or "") == "fit" and not {"-h", "--help"} & set(argv[1:]):
+        from unknot.cli.fit import run_command  # LightningCLI parses these itself
 
         return run_command(argv, modules)
     arguments = parser.parse_args(argv)

@@ -72,9 +72,7 @@ def add_to(commands: Commands) -> None:
     )
     push.add_argument("source", help="a run's folder, or a folder of a saved model, or any name that loads")
     push.add_argument("repo", help="USER/NAME")
-    push.add_argument(
-        "--scores", metavar="FILE", help="JSON of `unknot evaluate --json` (default: scores.json in the folder)"
-    )
+    push.add_argument("--scores", metavar="FILE", help="JSON of `unknot evaluate --json` (default: those of the run)")
     push.add_argument("--seed", type=int, help="of the training (default: the run's)")
     push.add_argument("--train-command", metavar="TEXT", help="how it was trained (default: the run's)")
     push.add_argument("--license", metavar="ID", help="of the weights, e.g. apache-2.0")
@@ -255,12 +253,10 @@ def _push(arguments: argparse.Namespace) -> int:
     run = folder / "model" if (folder / "model" / "config.json").is_file() else folder
     model = load(run if run.is_dir() else arguments.source)
     options = known_about(folder) if folder.is_dir() else {}
-    measured = folder / "scores.json"  # by `unknot evaluate` or on the page, unless the weights are newer
-    is_known = measured.is_file() and measured.stat().st_mtime >= (run / "model.safetensors").stat().st_mtime
-    if scores := arguments.scores or (measured if is_known else None):
+    if arguments.scores:
         from unknot.metrics.scores import Scores
 
-        options["scores"] = Scores.read(scores)
+        options["scores"] = Scores.read(arguments.scores)
         options.pop("protocol", None)  # of other scores
     given = {"seed": arguments.seed, "command": arguments.train_command, "license": arguments.license}
     options |= {name: value for name, value in given.items() if value is not None}

@@ -12,7 +12,7 @@ from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
     from unknot.studies import Executor, Summary
-    from unknot.studies.folders import Plan
+    from unknot.studies.plan import Plan
 
 
 def add_to(commands: Commands) -> None:
@@ -117,9 +117,9 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from unknot import configs
     from unknot.studies import shipped
     from unknot.studies.study import Study
+    from unknot.training import configs
 
     for name in configs.sweep_names():
         print(f"{name:<20} {Study.from_file(name).description}")
@@ -157,7 +157,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from unknot.studies.folders import read_plan
+    from unknot.studies.plan import read_plan
     from unknot.studies.running import INTERRUPTED, clear_errors, prepare, run
     from unknot.studies.study import Study
 
@@ -228,7 +228,7 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from unknot.studies.folders import JobFolder, read_plan
+    from unknot.studies.plan import JobFolder, read_plan
     from unknot.studies.results import counts
     from unknot.studies.running import describe
 
@@ -240,14 +240,14 @@ def _status(arguments: argparse.Namespace) -> int:
     print(f"{plan.study.name} in {folder}: {len(jobs):,} jobs, {', '.join(shown)}")
     running = by_state.get("running", [])
     for name in running[:10]:
-        if progress := JobFolder(folder, name).running():
+        if progress := JobFolder(folder, name).progress():
             how = f"{progress['phase']}, {progress['step']:,} of {progress['steps']:,}"
             print(f"  running {name} {describe(jobs[name])}: {how}")
     if len(running) > 10:
         print(f"  and {len(running) - 10:,} more")
     failed = by_state.get("failed", [])
     for name in failed if arguments.failed else failed[:10]:
-        error = JobFolder(folder, name).read_error()
+        error = JobFolder(folder, name).error()
         print(f"  failed {name} {describe(jobs[name])} ({error.get('count')} times): {error.get('error')}")
         if arguments.failed:
             print(error.get("traceback", ""))

@@ -219,7 +219,7 @@ class Pages:
         return await run_in_threadpool(lambda: self._detailed(self.index.rename(self._entry(request), name)))
 
     def remove(self, request: Request) -> Response:
-        """``POST /api/checkpoints/{id}/remove``: put aside, not deleted."""
+        """``POST /api/checkpoints/{id}/remove``: move to the trash."""
         return Answer({"moved": str(self.index.remove(self._entry(request)))})
 
     async def start(self, request: Request) -> Response:

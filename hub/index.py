@@ -1,13 +1,10 @@
 """What the page that browses checkpoints shows: all of them, wherever they are, and what is known about each."""
 
 import hashlib
-import json
 import os
-import re
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,20 +12,21 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot._files import replacing
 from unknot.hub import cache, client
-from unknot.hub.bounded import read_limited
 from unknot.hub.cards import finite, plain
 from unknot.hub.errors import MissingError
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.refs import shipped_folder
 from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
-from unknot.hub.training import Curves, curves
 from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
+from unknot.studies.plan import job_settings, title_of
+from unknot.training.curves import Curves, curves
+from unknot.training.run_folder import RunFolder, read_tags, rename_folder, trash_folder, write_tags
+from unknot.training.score_file import ScoreFile
 
 DEPTH, MAX_FOUND = 8, 5000
-TRASH, TAGS = ".unknot-trash", "tags.json"
+TRASH = ".unknot-trash"
 FRESH = 300
 """Seconds without a new line after which a run counts as stopped."""
 
@@ -39,8 +37,10 @@ class Entry:
 
     row: Checkpoint
     folder: Path | None = None
-    run: Path | None = None
+    run: RunFolder | None = None
     tags: tuple[str, ...] = ()
+    study: Mapping[str, Any] | None = None
+    """``name``, ``job`` and ``settings`` of a job of a study."""
 
     @property
     def id(self) -> str:
@@ -63,32 +63,39 @@ class Entry:
     @property
     def home(self) -> Path | None:
         """The folder that is this checkpoint's alone: of its run, or of the saved model; None for what is not ours."""
-        return (self.run or self.folder) if "folder" in self.row.sources else None
+        path = self.run.path if self.run else self.folder
+        return path if "folder" in self.row.sources else None
 
     @property
-    def record(self) -> Path | None:
-        """The record of its training, where there is one."""
-        path = self.run / "metrics.csv" if self.run else self.folder / "training.csv" if self.folder else None
+    def curve(self) -> Path | None:
+        """The curve of its training, where there is one."""
+        if self.run:
+            return self.run.curve
+        path = self.folder / "training.csv" if self.folder else None
         return path if path is not None and path.is_file() else None
 
     @property
     def is_training(self) -> bool:
-        """Whether it is a run that writes its record right now."""
-        record = self.record if self.folder is None else None
-        return record is not None and time.time() - record.stat().st_mtime < FRESH
+        """Return whether it is a run that is under way right now."""
+        if self.folder is not None or self.run is None:
+            return False
+        curve = self.run.curve  # runs of version 0.1.0 gave no other sign of life
+        return self.run.progress() is not None or (curve is not None and time.time() - curve.stat().st_mtime < FRESH)
+
+    @property
+    def title(self) -> str:
+        """The name for people: of a job of a study what it trains."""
+        return self.row.ref if self.study is None else title_of(self.study["settings"])
 
     def pictures(self) -> dict[str, Path]:
         """Pictures by their name in the card; of those of a run the last of each kind."""
-        found: dict[str, Path] = {}
-        for base in filter(None, (self.run, self.folder)):
-            for path in sorted(base.glob("pictures/*.png"))[:200]:
-                name = (
-                    f"pictures/{re.sub(r'-[0-9]+$', '', path.stem)}.png"
-                    if base == self.run
-                    else f"pictures/{path.name}"
-                )
-                if client.PICTURE.fullmatch(name) and path.is_file() and path.stat().st_size <= client.MAX_PICTURE:
-                    found[name] = path
+        saved = sorted(self.folder.glob("pictures/*.png"))[:200] if self.folder else []
+        known = (self.run.pictures() if self.run else {}) | {f"pictures/{path.name}": path for path in saved}
+        found = {
+            name: path
+            for name, path in known.items()
+            if client.PICTURE.fullmatch(name) and path.is_file() and path.stat().st_size <= client.MAX_PICTURE
+        }
         return dict(sorted(found.items(), key=lambda item: ("traversals" not in item[0], item[0])))
 
 
@@ -177,7 +184,9 @@ class Index:
             "local": entry.folder is not None,
             "own": entry.home is not None,
             "training": entry.is_training,
-            "curves": entry.record is not None,
+            "title": entry.title,
+            "study": entry.study and entry.study["name"],
+            "curves": entry.curve is not None,
             "scores": dict(row.scores),
             "std": row.scores.std,
             "tags": sorted({*row.tags, *entry.tags}),
@@ -236,56 +245,45 @@ class Index:
 
     def training(self, entry: Entry) -> Curves:
         """Curves of a training, as far as it is."""
-        return curves(entry.record)
+        return curves(entry.curve)
 
     # What the page changes, on this disk alone
 
     def tag(self, entry: Entry, tags: list[str]) -> Entry:
         """Keep tags beside a checkpoint."""
-        home = self._home(entry)
-        if len(tags) > 20 or any(not re.fullmatch(r"[\w .+-]{1,40}", tag) for tag in tags):
-            raise ValueError("Tags are at most 20 words of letters, digits, '.', '+', '-' and '_'.")
-        with replacing(home / TAGS) as beside:
-            beside.write_text(json.dumps(sorted(set(tags))) + "\n", encoding="utf-8")
-        return self.update(entry, tags=tuple(sorted(set(tags))))
+        return self.update(entry, tags=write_tags(self._home(entry), tags))
 
     def rename(self, entry: Entry, name: str) -> Entry:
         """Give the folder of a checkpoint another name."""
         home, _ = self._movable(entry)
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
-            raise ValueError("A name is of letters, digits, '.', '-' and '_'.")
-        target = home.with_name(name)
         with self._lock:
-            if target.exists():
-                raise ValueError(f"There is a {name} already.")
-            home.rename(target)
+            target = entry.run.rename(name).path if entry.run else rename_folder(home, name)
             del self.entries[entry.id]
-            row, folder, run = (
-                replace(entry.row, ref=str(target)),
-                _moved(entry.folder, home, target),
-                _moved(entry.run, home, target),
-            )
-            new = Entry(row, folder, run, entry.tags)
+            run = RunFolder(target) if entry.run else None
+            folder = target / entry.folder.relative_to(home) if entry.folder else None
+            new = Entry(replace(entry.row, ref=str(target)), folder, run, entry.tags)
             self.entries[new.id] = new
         return new
 
     def remove(self, entry: Entry) -> Path:
-        """Put the folder of a checkpoint aside, where it can be fetched back from, and give its new place."""
+        """Move the folder of a checkpoint to the trash, from where it can be fetched back, and give its new place."""
         home, root = self._movable(entry)
-        grave = root / TRASH / f"{home.name}-{time.strftime('%Y%m%d-%H%M%S')}-{entry.id[:4]}"
         with self._lock:
-            grave.parent.mkdir(exist_ok=True)
-            shutil.move(home, grave)
+            into = root / TRASH
+            target = entry.run.trash(into) if entry.run else trash_folder(home, into)
             del self.entries[entry.id]
-        return grave
+        return target
 
     def score(self, entry: Entry, scores: Scores) -> None:
-        """Take scores that were measured just now; those of one's own folder are kept in ``scores.json``."""
+        """Take scores that were measured just now, and keep those of the user's own folders there."""
         entry = self.get(entry.id)
-        known = entry.row.scores
-        both = known.merged(scores)
-        if entry.home is not None:
-            both.write(entry.home / "scores.json")
+        if entry.run is not None:
+            entry.run.add_scores(scores)
+            both = entry.run.scores()
+        else:
+            both = entry.row.scores.merged(scores)
+            if entry.home is not None:
+                both.write(entry.home / "scores.json")
         self.update(entry, row=replace(entry.row, scores=both))
 
     def update(self, entry: Entry, **changes: Any) -> Entry:
@@ -319,11 +317,12 @@ def find_models(root: Path) -> Iterator[Entry]:
         folders[:] = sorted(one for one in folders if not one.startswith("."))
         if len(path.relative_to(root).parts) >= DEPTH:
             folders.clear()
-        if {"config.json", "model.safetensors"} <= set(files):
-            run = path.parent if path.name == "model" and (path.parent / "config.yaml").is_file() else None
-            entry = Entry(_row_of(path, run), path, run, _tags(run or path))
-        elif {"config.yaml", "metrics.csv"} <= set(files) and not (path / "model" / "config.json").is_file():
-            entry = Entry(_unfinished(path), None, path, _tags(path))
+        run = RunFolder(path)
+        if run.exists():
+            folders[:] = []
+            entry = _of_run(run)
+        elif {"config.json", "model.safetensors"} <= set(files):
+            entry = Entry(_row_of(path, None), path, None, read_tags(path))
         else:
             continue
         found += 1
@@ -332,29 +331,22 @@ def find_models(root: Path) -> Iterator[Entry]:
         yield entry
 
 
-def _unfinished(run: Path) -> Checkpoint:
-    """A run whose model is not saved yet."""
-    row = Checkpoint(str(run), ("folder",), problem="not finished: there is no model yet")
-    try:
-        text = read_limited(run / "config.yaml", 1 << 20).decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return replace(row, problem=plain(error))
-    model = re.search(r"^model:\n(?:  .*\n)*?  class_path: [\w.]*?(\w+)$", text, re.MULTILINE)
-    dataset = re.search(r"^ +dataset: (\w+)$|^      class_path: unknot\.datamodules\.(?:\w+\.)?(\w+)$", text, re.M)
-    name = (dataset[1] or dataset[2]) if dataset else None
-    return replace(row, model=model[1] if model else None, dataset=name, seed=_seed(row, run))
-
-
-def _tags(folder: Path) -> tuple[str, ...]:
-    try:
-        told = json.loads(read_limited(folder / TAGS, 1 << 16))
-    except (OSError, ValueError, RecursionError):
-        return ()
-    return tuple(tag[:40] for tag in told[:20] if isinstance(tag, str)) if isinstance(told, list) else ()
-
-
-def _moved(path: Path | None, before: Path, after: Path) -> Path | None:
-    return None if path is None else after / path.relative_to(before)
+def _of_run(run: RunFolder) -> Entry:
+    """The entry of a run, whose model may not be there yet."""
+    study = run.summary.study or job_settings(run.path)
+    if (run.model / "config.json").is_file() and (run.model / "model.safetensors").is_file():
+        return Entry(_row_of(run.model, run), run.model, run, run.tags(), study)
+    summary = run.summary
+    problem = run.problem() or summary.problem or "not finished: there is no model yet"
+    row = Checkpoint(
+        str(run.path),
+        ("folder",),
+        model=summary.model,
+        dataset=summary.dataset,
+        seed=summary.seed,
+        problem=plain(problem),
+    )
+    return Entry(row, None, run, run.tags(), study)
 
 
 def _shipped_table(name: str) -> list[Checkpoint]:
@@ -367,35 +359,28 @@ def _shipped_table(name: str) -> list[Checkpoint]:
         ) from None
 
 
-def _row_of(path: Path, run: Path | None) -> Checkpoint:
-    ref = str(run or path)
+def _row_of(path: Path, run: RunFolder | None) -> Checkpoint:
+    ref = str(run.path if run else path)
     try:
         row = describe_folder(path, ref, "folder").checkpoint
         changed = (path / "model.safetensors").stat().st_mtime
         modified = datetime.fromtimestamp(changed, timezone.utc).isoformat(timespec="seconds")
-        return replace(row, modified=modified, scores=row.scores or _scores(run or path), seed=_seed(row, run))
+        seed = row.seed if row.seed is not None or run is None else run.summary.seed
+        problem = row.problem or (run.problem() if run else None)
+        return replace(row, modified=modified, scores=row.scores or _scores(path, run), seed=seed, problem=problem)
     except OSError as error:  # one that cannot be read does not hide the others
         return Checkpoint(ref, ("folder",), problem=plain(error))
 
 
-def _scores(folder: Path) -> Scores:
-    """Of ``scores.json``, which `unknot evaluate --json` wrote there; what is not finite is left out."""
-    path = folder / "scores.json"
+def _scores(folder: Path, run: RunFolder | None) -> Scores:
+    """Scores that are kept in a folder; what is not finite is left out."""
     try:
-        scores = Scores.read(path) if path.stat().st_size <= 1 << 20 else Scores()
+        scores = run.scores() if run else ScoreFile(folder / "scores.json", lambda: None).scores(None)
     except (OSError, ValueError, OverflowError, RecursionError):
         return Scores()
     known = {name[:100]: value for name, value in scores.items() if finite(value) is not None}
     spread = {name[:100]: value for name, value in scores.std.items() if finite(value) is not None}
     return Scores(known, spread, protocol=scores.protocol, reasons=scores.reasons, facts=scores.facts)
-
-
-def _seed(row: Checkpoint, run: Path | None) -> int | None:
-    if row.seed is None and run is not None and (run / "config.yaml").stat().st_size <= 1 << 20:
-        text = (run / "config.yaml").read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^seed_everything: ([0-9]{1,18})$", text, re.MULTILINE)
-        return int(found[1]) if found else None
-    return row.seed
 
 
 def place(row: Checkpoint) -> Path | None:

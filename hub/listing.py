@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from unknot._files import replacing
+from unknot.files import read_limited
 from unknot.hub import cache, client
-from unknot.hub.bounded import read_limited
 from unknot.hub.cards import MAX_CARD, Card, facts_of, plain, read_card, scores_of
 from unknot.hub.errors import UnreachableError
 from unknot.hub.refs import parse_ref, shipped_folder, shipped_names

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from unknot.hub.errors import AccessError, MissingError
 from unknot.hub.kinds import data_of
 from unknot.hub.naming import check_repo_id
 from unknot.hub.sources import CARD, CONFIG, WEIGHTS
+from unknot.training import RunFolder
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 
@@ -206,7 +206,7 @@ def assemble(
 
 
 def known_about(folder: Path) -> dict[str, Any]:
-    """Options for :func:`push` that a folder tells: of a saved model with a card, or of a run of `unknot fit`."""
+    """Options for :func:`push` that are known of a folder: of a saved model with a card, or of a run."""
     known: dict[str, Any] = {"extras": {}}
     if (folder / CARD).is_file():
         facts = facts_from(read_card((folder / CARD).read_bytes()))
@@ -217,22 +217,11 @@ def known_about(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("pictures/*.png")):
         if client.PICTURE.fullmatch(f"pictures/{path.name}") and (folder / CONFIG).is_file():
             known["extras"][f"pictures/{path.name}"] = path
-    run = folder if (folder / "model" / CONFIG).is_file() else folder.parent
-    if (run / "config.yaml").is_file() and (run / "model" / CONFIG).is_file():
-        known["extras"]["training.yaml"] = run / "config.yaml"
-        known["command"] = known.get("command") or "unknot fit --config training.yaml"
-        settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        if (
-            known.get("seed") is None
-            and isinstance(settings, dict)
-            and isinstance(settings.get("seed_everything"), int)
-        ):
-            known["seed"] = settings["seed_everything"]
-        if (run / "metrics.csv").is_file():
-            known["extras"]["training.csv"] = run / "metrics.csv"
-        for kind in ("traversals", "reconstructions"):
-            for path in sorted(run.glob(f"pictures/{kind}-*.png"))[-1:]:
-                known["extras"].setdefault(f"pictures/{kind}.png", path)
+    run = next((run for run in map(RunFolder, (folder, folder.parent)) if run.exists() and run.is_trained()), None)
+    if run is not None:
+        published = run.publication()
+        known["extras"] = published.pop("extras") | known["extras"]
+        known |= {name: value for name, value in published.items() if value is not None and known.get(name) is None}
     return known
 
 

@@ -37,7 +37,7 @@ from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix
 from unknot.metrics.pictures import draw_matrices
 from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
-from unknot.studies.datasets import build
+from unknot.training.settings import build
 from unknot.zoo import Model
 
 METRICS = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unknot.files import read_limited
 from unknot.hub import cache, client
-from unknot.hub.bounded import read_limited
 from unknot.hub.cards import MAX_CARD, facts_of, read_card
 from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
 from unknot.hub.naming import COMMIT

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from unknot.training import RunFolder
+from unknot.training.score_file import USUAL_DRAWS
+
 if TYPE_CHECKING:
-    from unknot.studies.folders import JobFolder, Plan
+    from unknot.studies.plan import Plan
     from unknot.studies.study import Job
 
 LIST = Path(__file__).parent / "shipped.yaml"
@@ -60,38 +63,28 @@ class Recipe:
         """The training among ``runs``, each in a folder of its study's name or of the checkpoint's."""
         if self.study is not None:
             return self.read([runs / self.study])
-        found = sorted(runs.glob(f"{self.name}/**/version_*/model/config.json"))
-        if not found:
+        finished = [run for run in RunFolder.find(runs / self.name) if run.is_trained()]
+        if not finished:
             raise NotTrained(f"no run below {runs / self.name}; train it with: unknot fit {self.fit}")
-        return self.read([found[-1].parent.parent])
+        return self.read([finished[-1].path])
 
     def read(self, folders: Sequence[Path]) -> Trained:
         """The training in a folder: of a run (or of its parts in order), of a job, or of a study that has the job."""
-        from unknot.studies.folders import read_json
-
         last = folders[-1]
         if (last / "plan.json").is_file():
             return self._of_study(last)
-        if self.study is not None and not (last / "config.yaml").is_file():
+        run = RunFolder(last)
+        if self.study is not None and not run.exists():
             raise NotTrained(f"{last} is no folder of a study; train it with: unknot study run {self.study}")
-        if not (last / "model" / "config.json").is_file():
+        if not run.is_trained():
             raise NotTrained(f"{last} has no trained model")
-        record = read_json(last / "record.json") or {}
-        curves = [folder / name for folder in folders for name in ("metrics.csv", "training.csv")]
-        trained = Trained(
-            last / "model",
-            last / "config.yaml",
-            f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml",
-            _read_yaml(last / "config.yaml")["seed_everything"],
-            tuple(path for path in curves if path.is_file()),
-            core_seconds=record.get("core_seconds"),
-            commit=record.get("commit"),
-        )
-        return replace(trained, notes=_schedules(_read_yaml(last / "config.yaml")))
+        curves = tuple(curve for folder in folders if (curve := RunFolder(folder).curve))
+        command = f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml"
+        return _trained(run, command, curves, _schedules(run.settings()))
 
     def only(self, plan: "Plan") -> "Plan":
         """The part of a study's plan that the checkpoint needs."""
-        from unknot.studies.folders import Plan
+        from unknot.studies.plan import Plan
 
         return Plan(plan.study, self._jobs(plan), plan.bytes_per_job)
 
@@ -105,17 +98,17 @@ class Recipe:
         return jobs
 
     def _of_study(self, folder: Path) -> Trained:
-        from unknot.studies.folders import JobFolder, read_json, read_plan
+        from unknot.studies.plan import JobFolder, read_plan
 
         plan = read_plan(folder)
         jobs = self._jobs(plan)
-        files = {job.name: JobFolder(folder, job.name) for job in jobs}
-        done = [job for job in jobs if files[job.name].trained() and files[job.name].scores.is_file()]
+        runs = {job.name: JobFolder(folder, job.name) for job in jobs}
+        done = [job for job in jobs if runs[job.name].is_trained() and runs[job.name].validation()]
         if len(done) < len(jobs):
             raise NotTrained(f"{len(done)} of {len(jobs)} trainings are done in {folder}")
         job, chosen = jobs[0], list[str]()
         if self.best is not None:
-            scores = {job.name: _scores(files[job.name]).get("scores", {}).get(self.best) for job in jobs}
+            scores = {job.name: runs[job.name].scores(USUAL_DRAWS).get(self.best) for job in jobs}
             if unscored := [name for name, score in scores.items() if score is None]:
                 raise NotTrained(f"{len(unscored)} of {len(jobs)} trainings have no {self.best} yet in {folder}")
             job = max(jobs, key=lambda job: scores[job.name])
@@ -126,27 +119,37 @@ class Recipe:
                 f"{what}, which reach from {low:.3f} to {high:.3f}: its scores are not typical of the method. "
                 f'`unknot.studies.load_results("{plan.study.name}")` has all of them.'
             )
-        found = files[job.name]
-        told = ", ".join(
+        run = runs[job.name]
+        settings = ", ".join(
             f"{key.rpartition('.')[2]} {value}" for key, value in job.settings.items() if key != "strength"
         )
-        record = read_json(found.record) or {}
-        return Trained(
-            found.model,
-            found.config,
-            "unknot fit --config training.yaml",
-            int(job.settings["seed"]),
-            (found.curve,) if found.curve.is_file() else (),
-            core_seconds=record.get("core_seconds"),
-            commit=record.get("commit"),
-            notes=(
-                f"Job {job.name} of the study `{plan.study.name}` ({told}), which `unknot study run {plan.study.name}` "
-                "trains as a whole.",
-                *chosen,
-                *_schedules(job.config),
-            ),
-            scores=_scores(found),
+        curve = run.curve
+        notes = (
+            f"Job {job.name} of the study `{plan.study.name}` ({settings}), which `unknot study run {plan.study.name}` "
+            "trains as a whole.",
+            *chosen,
+            *_schedules(job.config),
         )
+        scores = run.scores(USUAL_DRAWS)
+        known = {"scores": dict(scores), "protocol": scores.protocol} if scores else {}
+        return replace(
+            _trained(run, "unknot fit --config training.yaml", (curve,) if curve else (), notes), scores=known
+        )
+
+
+def _trained(run: RunFolder, command: str, curves: tuple[Path, ...], notes: tuple[str, ...]) -> Trained:
+    """What is known about a finished run."""
+    record = run.record()
+    return Trained(
+        run.model,
+        run.config,
+        command,
+        run.summary.seed or 0,
+        curves,
+        core_seconds=record.get("core_seconds"),
+        commit=record.get("commit"),
+        notes=notes,
+    )
 
 
 def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
@@ -157,22 +160,6 @@ def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
     'zoo32'
     """
     return {name: Recipe(name, **parts) for name, parts in _read_yaml(path).items()}
-
-
-def _scores(files: "JobFolder") -> dict[str, Any]:
-    """The scores of a job by the usual draws: 10,000 and 5,000 samples, seed 0."""
-    from unknot.metrics.scores import PARTS
-    from unknot.studies.protocols import Protocol
-
-    usual = Protocol(()).draws
-    for entry in files.read_scores()["entries"]:
-        if entry["draws"] == usual:
-            stored = entry["scores"]
-            return {
-                "scores": {name: float(value) for name, value in stored.items() if name not in PARTS},
-                "protocol": stored["protocol"],
-            }
-    return {}
 
 
 def _schedules(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unknot.studies.folders import Plan
+from unknot.studies.plan import Plan
 from unknot.studies.study import Job
 from unknot.studies.worker import Order, Outcome, Settings, Worker
 
@@ -148,7 +148,7 @@ class Shard(Local):
 
 def gave_up(folder: Path, outcome: Outcome) -> Outcome:
     """A failure instead of one more attempt."""
-    from unknot.studies.folders import JobFolder
+    from unknot.studies.plan import JobFolder
 
     message = f"{outcome.message}, {ATTEMPTS} times in one run; was there too little memory?"
     return Outcome(outcome.job, "failed", JobFolder(folder, outcome.job).fail(message)["error"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unknot.studies.executors import ATTEMPTS, ENDED, Executor, gave_up
-from unknot.studies.folders import Plan
+from unknot.studies.plan import Plan
 from unknot.studies.study import Job
 from unknot.studies.worker import Order, Outcome, Settings, Worker
 

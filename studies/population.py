@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from unknot.metrics.registry import about, is_described
+from unknot.studies.study import METHODS
 
 METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap", "irs")
 """The disentanglement metrics of the studies, in the order of their figures."""
@@ -19,24 +20,6 @@ DOWNSTREAM = (
     *(f"downstream_{kind}_efficiency" for kind in ("lr", "gbt")),
 )
 ACCURACY = "downstream_gbt_10000"
-METHODS = {
-    "BetaVAE": "β-VAE",
-    "FactorVAE": "FactorVAE",
-    "BetaTCVAE": "β-TCVAE",
-    "DIPVAEI": "DIP-VAE-I",
-    "DIPVAEII": "DIP-VAE-II",
-    "AnnealedVAE": "AnnealedVAE",
-    "AdaMLVAE": "Ada-ML-VAE",
-    "AdaGVAE": "Ada-GVAE",
-    "MLVAE": "ML-VAE",
-    "GVAE": "GVAE",
-    "S2BetaVAE": "S²-β-VAE",
-    "S2FactorVAE": "S²-FactorVAE",
-    "S2BetaTCVAE": "S²-β-TCVAE",
-    "S2DIPVAEI": "S²-DIP-VAE-I",
-    "SupervisedVAE": "supervised",
-}
-"""Names of methods, in the order of the figures."""
 ADAPTIVE, GROUPED = ("AdaGVAE", "AdaMLVAE"), ("GVAE", "MLVAE")
 SEMI_SUPERVISED = ("S2BetaVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI")
 NOT_UNSUPERVISED = (*ADAPTIVE, *GROUPED, *SEMI_SUPERVISED, "SupervisedVAE")

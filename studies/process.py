@@ -12,43 +12,42 @@ import json
 import os
 import queue
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from unknot.memory import keep_freed_memory
 from unknot.processor import avoid_broken_amx
-from unknot.studies.folders import JobFolder
+from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import Protocol
-from unknot.studies.stopping import Stop, Stopped
 from unknot.studies.study import Job
 from unknot.studies.worker import Outcome, Settings
-
-HEARTBEAT = 10.0
+from unknot.training.stopping import Stop, Stopped
 
 
 def main() -> None:
     """Perform jobs until the input ends."""
     keep_freed_memory()
     avoid_broken_amx()
-    stop = Stop()
-    stop.listen()
+    stop = Stop(held=True, quiet=True)
     answers = os.fdopen(os.dup(1), "w")
     orders = _orders()
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    while True:
-        order = json.loads(orders.get())
-        outcome = _perform(Path(order["study"]), Job(**order["job"]), order, stop)
-        answers.write(json.dumps(asdict(outcome)) + "\n")
-        answers.flush()
-        if outcome.what == "stopped":
-            return
+    with stop.listening(signal.SIGTERM):
+        while True:
+            order = json.loads(orders.get())
+            outcome = _perform(Path(order["study"]), Job(**order["job"]), order, stop)
+            answers.write(json.dumps(asdict(outcome)) + "\n")
+            answers.flush()
+            if outcome.what == "stopped":
+                return
 
 
 def _orders() -> "queue.SimpleQueue[str]":
@@ -66,70 +65,44 @@ def _orders() -> "queue.SimpleQueue[str]":
 
 
 def _perform(study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
-    from filelock import FileLock, Timeout
-
-    files = JobFolder(study, job.name)
+    run = JobFolder(study, job.name)
     try:
-        files.path.mkdir(parents=True, exist_ok=True)
-        with FileLock(files.lock, timeout=0):
+        with run.lock():
             try:
-                return _with_lock(files, study, job, order, stop)
+                return _with_lock(run, job, order, stop)
             except Stopped:
-                _say_that_it_rests(files)
                 return Outcome(job.name, "stopped", "its process was told to end")
             finally:
                 stop.hold()
-    except Timeout:
+    except BlockingIOError:
         return Outcome(job.name, "busy", "another process has it")
     except OSError as error:
         return Outcome(job.name, "full" if _is_full(error, study) else "failed", " ".join(str(error).split()))
 
 
-def _with_lock(files: JobFolder, study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
-    if failed := files.read_error():  # under another runner, meanwhile; `unknot study retry` tries it again
-        return Outcome(job.name, "failed", failed["error"])
-    with _printing_to(files.log), _heartbeat(files):
+def _with_lock(run: JobFolder, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
+    if failed := run.problem():  # under another runner, meanwhile; `unknot study retry` tries it again
+        return Outcome(job.name, "failed", failed)
+    with _printing_to(run.log):
         stop.allow()
-        from unknot.studies.training import perform
+        from unknot.studies.perform import perform
 
         if not gc.get_freeze_count():  # find the garbage of jobs without walking through all that was imported
             gc.freeze()
         protocols = [_protocol(protocol) for protocol in order["protocols"]]
-        settings = Settings(**order["settings"])
-        resumed, start = files.checkpoint.exists(), time.monotonic()
+        resumed, start = run.has_state(), time.monotonic()
         try:
             if order["imported"]:
                 sys.path += [place for place in order["places"] if place not in sys.path]
             for module in order["imported"]:
                 importlib.import_module(module)
-            perform(
-                study,
-                job.name,
-                job.config,
-                protocols,
-                order["accelerator"],
-                settings.checkpoint_every,
-                settings.keep_checkpoints,
-                order["imported"],
-                stop,
-            )
+            accelerator, imported = order["accelerator"], order["imported"]
+            perform(run, job, order["name"], protocols, accelerator, Settings(**order["settings"]), imported, stop)
         except Exception as error:
-            if _is_full(error, files.path):
-                _say_that_it_rests(files)
+            if _is_full(error, run.path):
                 return Outcome(job.name, "full", " ".join(str(error).split()))
-            failed = files.fail(error)
-            files.progress.unlink(missing_ok=True)  # a fresh one would say that it runs
-            return Outcome(job.name, "failed", failed["error"])
-        for file in (files.error, files.last_error):
-            file.unlink(missing_ok=True)
-        files.progress.unlink(missing_ok=True)
+            return Outcome(job.name, "failed", run.fail(error)["error"])
         return Outcome(job.name, "done", seconds=None if resumed else time.monotonic() - start)
-
-
-def _say_that_it_rests(files: JobFolder) -> None:
-    """Its age tells whether a job runs."""
-    with suppress(FileNotFoundError):
-        os.utime(files.progress, (0, 0))
 
 
 def _protocol(document: dict[str, Any]) -> Protocol:
@@ -141,8 +114,8 @@ def _is_full(error: Exception, folder: Path) -> bool:
     """Whether an error comes of a full disk; torch and safetensors raise errors of their own for it."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    told = any(words in str(error) for words in ("No space left", "quota exceeded"))
-    return told or shutil.disk_usage(folder).free < 1 << 20
+    says_so = any(words in str(error) for words in ("No space left", "quota exceeded"))
+    return says_so or shutil.disk_usage(folder).free < 1 << 20
 
 
 @contextmanager
@@ -163,25 +136,6 @@ def _printing_to(log: Path) -> Iterator[None]:
             os.dup2(kept[1], 2)
             for descriptor in kept:
                 os.close(descriptor)
-
-
-@contextmanager
-def _heartbeat(files: JobFolder) -> Iterator[None]:
-    """Touch the progress file now and then: training steps and scores may take long."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(HEARTBEAT):
-            with suppress(FileNotFoundError):  # not begun yet, or over
-                os.utime(files.progress)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unknot._files import replacing
-from unknot.metrics.scores import PARTS
-from unknot.studies.folders import JobFolder, Plan, entry_of, read_json, read_plan
+from unknot.files import replacing
+from unknot.studies.plan import JobFolder, Plan, read_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,28 +69,25 @@ def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
     columns |= dict.fromkeys(["steps", "status"])
     scores: dict[str, None] = {}
     for job in plan.jobs:
-        files = JobFolder(folder, job.name)
-        row = {"job": job.name, **job.settings, "steps": job.steps, "status": files.state(plan.protocols)}
-        values = _values(files, plan)
+        run = JobFolder(folder, job.name)
+        row = {"job": job.name, **job.settings, "steps": job.steps, "status": run.state_of(plan.protocols)}
+        values = _values(run, plan)
         scores |= dict.fromkeys(values)
-        found.append(row | values | _took(files))
+        record = run.record()
+        found.append(row | values | {name: record.get(name) for name in TOOK})
     order = [*columns, *scores, *TOOK]
     return [{column: row.get(column) for column in order} for row in found]
 
 
-def _values(files: JobFolder, plan: Plan) -> dict[str, float]:
-    stored = files.read_scores()
+def _values(run: JobFolder, plan: Plan) -> dict[str, float]:
+    """Scores by column; none of a job whose file of scores is damaged, which its status says."""
     values: dict[str, float] = {}
-    for protocol in plan.protocols:
-        for name, value in entry_of(stored, protocol)["scores"].items():
-            if name not in PARTS:
-                values[protocol.column(name)] = float(value)  # those that are not finite are stored as text
-    return values | stored["validation"]
-
-
-def _took(files: JobFolder) -> dict[str, Any]:
-    record = read_json(files.record) or {}
-    return {name: record.get(name) for name in TOOK}
+    try:
+        for protocol in plan.protocols:
+            values |= {protocol.column(name): value for name, value in run.scores(protocol.draws).items()}
+        return values | run.validation()
+    except ValueError:
+        return {}
 
 
 def write_table(source: str | Path | Sequence[str | Path], path: str | Path | None = None) -> list[Path]:
@@ -128,5 +124,5 @@ def counts(folder: Path, plan: Plan) -> dict[str, list[str]]:
     """Names of jobs by state; all states but ``done`` only where there are any."""
     by_state: dict[str, list[str]] = {state: [] for state in STATES}
     for job in plan.jobs:
-        by_state[JobFolder(folder, job.name).state(plan.protocols)].append(job.name)
+        by_state[JobFolder(folder, job.name).state_of(plan.protocols)].append(job.name)
     return {state: names for state, names in by_state.items() if names or state == "done"}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from unknot.studies.executors import Executor, Local
-from unknot.studies.folders import JobFolder, Plan, read_plan, write_plan
+from unknot.studies.plan import JobFolder, Plan, read_plan, write_plan
 from unknot.studies.study import Job, Study
 from unknot.studies.worker import Outcome
 
@@ -65,13 +65,13 @@ def run(
     plan = study if isinstance(study, Plan) else prepare(study, folder)
     _check_classes(folder, plan)
     mine = executor.select(plan.jobs)
-    states = {job.name: JobFolder(folder, job.name).state(plan.protocols) for job in mine}
+    states = {job.name: JobFolder(folder, job.name).state_of(plan.protocols) for job in mine}
     todo = [job for job in mine if states[job.name] not in ("done", "failed")]
     summary = Summary(folder, done=len(mine) - len(todo))
     for job in mine:
         if states[job.name] == "failed":
             summary.done -= 1
-            summary.failed[job.name] = JobFolder(folder, job.name).read_error().get("error", "")
+            summary.failed[job.name] = JobFolder(folder, job.name).problem() or ""
     display = Display(folder, plan, mine, summary, executor.parallel, say, options)
     display.begin(todo)
     lock = FileLock(folder / "runner.lock", timeout=0)
@@ -127,9 +127,11 @@ def prepare(study: Study, folder: Path) -> Plan:
 
 
 def _check_classes(folder: Path, plan: Plan) -> None:
-    """Refuse jobs that would all fail, because nobody gave their word for a class that they name."""
-    from unknot._trust import ALLOWED
+    """Refuse jobs that would all fail because they name a class that was not allowed with --import, or a folder."""
+    from unknot.training.settings import ALLOWED, refuse_foreign_folders
 
+    for job in plan.jobs:
+        refuse_foreign_folders(job.config, folder)
     known = tuple(f"{module}." for module in (*ALLOWED, *plan.study.imported))
     for path in dict.fromkeys(path for job in plan.jobs for path in _class_paths(job.config)):
         if "." in path and not f"{path}.".startswith(known):
@@ -151,10 +153,9 @@ def _class_paths(part: Any) -> Iterator[str]:
 
 def clear_errors(folder: Path, plan: Plan) -> int:
     """Let failed jobs be tried again: how many there are."""
-    failed = [job for job in plan.jobs if JobFolder(folder, job.name).state(plan.protocols) == "failed"]
+    failed = [job for job in plan.jobs if JobFolder(folder, job.name).state_of(plan.protocols) == "failed"]
     for job in failed:
-        files = JobFolder(folder, job.name)
-        files.error.replace(files.last_error)
+        JobFolder(folder, job.name).clear_error()
     return len(failed)
 
 
@@ -249,7 +250,7 @@ class Display:
         before, rate = self.seen, 0.0
         self.seen = {}
         for name in self.todo:
-            progress = JobFolder(self.folder, name).running()
+            progress = JobFolder(self.folder, name).progress()
             if progress is None:
                 continue
             old = before.get(name)
@@ -275,7 +276,7 @@ def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
     """Bytes that jobs will leave, about: their models and scores."""
     import torch
 
-    from unknot.studies.datasets import find_class
+    from unknot.training.settings import find_class
 
     sizes: dict[str, int] = {}
     total = 0

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unknot._files import replacing
-from unknot.studies.folders import read_plan, write_json
+from unknot.files import replacing, write_json
+from unknot.studies.plan import read_plan
 from unknot.studies.results import results
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unknot import configs
 from unknot._words import did_you_mean
 from unknot.metrics.registry import default_scores
 from unknot.studies.protocols import Protocol, check_metrics, read_protocols
+from unknot.training import configs
+from unknot.training.settings import put
 
 KEYS = {"description", "datasets", "image_size", "seeds", "training", "data", "sweeps", "scores"}
 SWEEP_KEYS = {"config", "options", "datasets", "seeds", "training", "data"}
@@ -24,6 +25,24 @@ BOOKKEEPING = {
 }
 """Options of the Trainer that change no weight."""
 PARTS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
+METHODS = {
+    "BetaVAE": "β-VAE",
+    "FactorVAE": "FactorVAE",
+    "BetaTCVAE": "β-TCVAE",
+    "DIPVAEI": "DIP-VAE-I",
+    "DIPVAEII": "DIP-VAE-II",
+    "AnnealedVAE": "AnnealedVAE",
+    "AdaMLVAE": "Ada-ML-VAE",
+    "AdaGVAE": "Ada-GVAE",
+    "MLVAE": "ML-VAE",
+    "GVAE": "GVAE",
+    "S2BetaVAE": "S²-β-VAE",
+    "S2FactorVAE": "S²-FactorVAE",
+    "S2BetaTCVAE": "S²-β-TCVAE",
+    "S2DIPVAEI": "S²-DIP-VAE-I",
+    "SupervisedVAE": "supervised",
+}
+"""Names of methods, in the order of the figures."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +130,7 @@ class Study:
 
     def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[tuple[int, Any], dict[str, Any], dict[str, Any]]]:
         """Place of the seed, settings and configuration of every job of a sweep."""
-        from unknot.studies.datasets import describe
+        from unknot.training.settings import describe
 
         options = dict(sweep.get("options", {}))
         seeds = _seeds(options.pop("seed_everything", None) or sweep.get("seeds", self.content.get("seeds", 1)))
@@ -143,7 +162,7 @@ class Study:
         """Refuse options that the classes of a configuration do not take."""
         from pytorch_lightning import Trainer
 
-        from unknot.studies.datasets import find_class
+        from unknot.training.settings import find_class
         from unknot.zoo.pretrained import arguments_of
 
         where = f"Study {self.name}, {config}"
@@ -194,22 +213,6 @@ def find(path_or_name: str | Path) -> Path:
         return configs.FOLDER / "sweeps" / f"{path_or_name}.yaml"
     hint = did_you_mean(str(path_or_name), configs.sweep_names())
     raise FileNotFoundError(f"{path_or_name}: no such file and no shipped study. {hint}")
-
-
-def put(config: dict[str, Any], option: str, value: Any) -> None:
-    """Set an option as the command line names it: ``model.beta`` is an argument of the model's class.
-
-    >>> config = {"model": {"class_path": "unknot.zoo.BetaVAE"}}
-    >>> put(config, "model.beta", 2)
-    >>> config
-    {'model': {'class_path': 'unknot.zoo.BetaVAE', 'init_args': {'beta': 2}}}
-    """
-    at, keys = config, option.split(".")
-    for key in keys[:-1]:
-        at = at.setdefault(key, {})
-        if "class_path" in at:
-            at = at.setdefault("init_args", {})
-    at[keys[-1]] = value
 
 
 def name_of(config: Mapping[str, Any]) -> str:

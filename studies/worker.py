@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from unknot.studies.folders import Plan
+from unknot.studies.plan import Plan
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
 
@@ -56,6 +56,7 @@ class Order:
 
     study: str
     """The folder."""
+    name: str
     protocols: list[Protocol]
     settings: Settings
     threads: int
@@ -69,7 +70,9 @@ class Order:
     def of(cls, folder: Path, plan: Plan, settings: Settings, threads: int) -> "Order":
         """That of the jobs of a plan."""
         places = tuple(place for place in sys.path if place)
-        return cls(str(folder.resolve()), plan.protocols, settings, threads, plan.study.imported, places)
+        return cls(
+            str(folder.resolve()), plan.study.name, plan.protocols, settings, threads, plan.study.imported, places
+        )
 
 
 def environment(threads: int, devices: str | None) -> dict[str, str]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from unknot._files import replacing
-from unknot.hub.bounded import Cache, read_limited
+from unknot.files import read_limited
 from unknot.hub.cards import MAX_CARD, Card, read_card
 from unknot.hub.server.commit_log import Commit, Damaged, Repo
 from unknot.hub.server.storage import Missing, Store
+from unknot.memory_cache import Cache
 
 CARDS = 128 << 20
 """Bytes of cards, as JSON, that stay in memory."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.bounded import Cache
 from unknot.hub.naming import COMMIT, HASH, check_repo_id
 from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably
+from unknot.memory_cache import Cache
 
 CACHED_FILES = 200_000
 """Entries of commits that are kept in memory, about half a kilobyte each."""

@@ -16,7 +16,6 @@ from unknot.studies.population import (
     ADAPTIVE,
     DOWNSTREAM,
     GROUPED,
-    METHODS,
     NOT_UNSUPERVISED,
     Missing,
     Population,
@@ -32,6 +31,7 @@ from unknot.studies.statistics import (
     rank_correlations,
     superiority,
 )
+from unknot.studies.study import METHODS
 
 CHAPTER = "Weakly-Supervised Disentanglement"
 LOSS, OWN_LOSS = "weak_reconstruction", "val/weak_reconstruction"

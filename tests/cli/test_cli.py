@@ -11,9 +11,9 @@ import torch
 import yaml
 from PIL import Image
 
-from unknot import configs
 from unknot.cli import COMMANDS, main
 from unknot.threads import sensible_threads
+from unknot.training import RunFolder, configs
 from unknot.zoo import BetaVAE
 
 QUICK = [
@@ -59,7 +59,7 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
 }
 
 
-@pytest.mark.parametrize("name", configs.names())
+@pytest.mark.parametrize("name", [name for name in configs.names() if "data" in configs.load(name)])
 def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     assert main(["fit", "--config", name, *INSTEAD.get(name, []), "--trainer.max_steps", "20", *QUICK]) == 0
     run = tmp_path / "runs" / name / "version_0"
@@ -69,6 +69,18 @@ def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
     pictures = 1 if name in alone else 2
     assert len(list((run / "pictures").glob("*.png"))) == pictures
     assert list(run.glob("events.out.tfevents.*"))
+
+
+def test_a_config_without_data_trains_on_a_folder_of_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(12):
+        Image.new("L", (16, 16), 20 * number).save(tmp_path / "photos" / f"{number}.png")
+    words = ["--data", "ImageDataModule", "--data.images", "photos", "--data.batch_size", "4"]
+    assert main(["fit", "-c", "beta_vae", *words, "--trainer.max_steps", "2", *QUICK]) == 0
+    run = RunFolder(tmp_path / "runs/beta_vae/version_0")
+    assert (run.state(), run.summary.model, run.summary.arguments["image_shape"]) == ("done", "BetaVAE", [3, 64, 64])
+    assert main(["fit", "-c", "beta_vae", *QUICK]) == 1
+    assert "Give --data NAME" in capsys.readouterr().err
 
 
 def test_the_progress_shows_the_number_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +103,7 @@ def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
     assert main(["validate", *checkpoint]) == 0
     assert main(["test", *checkpoint]) == 0
     assert main(["predict", *checkpoint]) == 0
-    codes = np.load(next((tmp_path / "runs").rglob("codes.npy")))
+    codes = np.load(run / "codes.npy")
     assert codes.shape == (2, 10)
 
 
@@ -273,7 +285,7 @@ UNKNOWN_ARGUMENT = "model:\n  class_path: unknot.zoo.BetaVAE\n  init_args:\n    
             ["fit", "--config", "beta_vae_dsprites", "--pretrained", "model", "--model.latent_dim", "3"],
             ["not the weights of this BetaVAE", "give the model the same"],
         ),
-        (["fit", "--resume", "nowhere"], ["nowhere/checkpoints/last.ckpt", "runs/NAME/version_N"]),
+        (["fit", "--resume", "nowhere"], ["nowhere: no run folder", "runs/NAME/version_N"]),
         (["evaluate", "nowhere"], ["nowhere: no such folder"]),
         (["evaluate", "model", "--dataset", "dsprites", "--metrics", "gim"], ["'gim'", "mig"]),
         (["evaluate", "model", "--dataset", "sprites"], ["'sprites'", "Did you mean 'dsprites'?"]),

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from unknot import zoo
 from unknot.cli import main
-from unknot.cli.run_folder import WholeCheckpoints, claim, find_resumption, occupy
-from unknot.cli.stopping import StopCleanly, Stopped
+from unknot.training.callbacks import CurveLogger, Keeper, WholeCheckpoints
+from unknot.training.run_folder import RunFolder
+from unknot.training.stopping import Stop, Stopped
 
 FIT = [sys.executable, "-m", "unknot.cli", "fit"]
 OPTIONS = [
@@ -45,7 +45,13 @@ def rows() -> list[dict[str, str]]:
 
 def test_many_claims_at_once_get_a_folder_each(tmp_path: Path) -> None:
     claimed: list[Path] = []
-    threads = [threading.Thread(target=lambda: claimed.append(claim(tmp_path / "runs"))) for _ in range(32)]
+
+    def claim() -> None:
+        claimed.append(RunFolder.claim(tmp_path / "runs").path)
+
+    threads = [
+        threading.Thread(target=lambda: claimed.append(RunFolder.claim(tmp_path / "runs").path)) for _ in range(32)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -55,8 +61,8 @@ def test_many_claims_at_once_get_a_folder_each(tmp_path: Path) -> None:
 
 def test_a_run_is_trained_by_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(*OPTIONS, "--trainer.max_steps", "1") == 0
-    with occupy(RUN):  # in another process, as one and the same may take it twice
-        script = f"from unknot.cli.run_folder import occupy; from pathlib import Path; occupy(Path({str(RUN)!r}))"
+    with RunFolder(RUN).lock():  # in another process, as one and the same may take it twice
+        script = f"from unknot.training import RunFolder; RunFolder({str(RUN)!r}).lock().__enter__()"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "another process is training this run" in done.stderr
 
@@ -82,7 +88,7 @@ def test_rows_after_the_checkpoint_are_logged_again(capsys: pytest.CaptureFixtur
     assert fit(*OPTIONS, "--trainer.max_steps", "6", "--checkpoint_every", "2") == 0
     first = rows()
     os.replace(RUN / "checkpoints/previous.ckpt", RUN / "checkpoints/last.ckpt")  # as if killed after step 6
-    assert find_resumption(RUN).step < 7
+    assert RunFolder(RUN).resumption().step < 7
     assert fit("--resume", str(RUN)) == 0
     assert [(row["step"], row["train/loss"]) for row in rows()] == [(row["step"], row["train/loss"]) for row in first]
 
@@ -107,15 +113,17 @@ def test_a_damaged_checkpoint_is_seen_and_the_one_before_taken(kind: str, tmp_pa
     for step in (1, 2):
         content = {"state_dict": {"w": torch.rand(5000)}, "global_step": step}
         WholeCheckpoints().save_checkpoint(needed | content, last)
-    assert find_resumption(tmp_path).step == 2
+    assert RunFolder(tmp_path).resumption().step == 2
     damage(last, kind)
-    found = find_resumption(tmp_path)
+    found = RunFolder(tmp_path).resumption()
     assert (found.checkpoint, found.step) == (previous, 1)
     assert "from previous.ckpt, step 1" in found.note
     assert str(last) in found.note
     damage(previous, kind)
-    with pytest.raises(FileNotFoundError, match=r"last\.ckpt.*previous\.ckpt.*--resume takes a run's folder"):
-        find_resumption(tmp_path)
+    found = RunFolder(tmp_path).resumption()
+    assert (found.checkpoint, found.step) == (None, 0)
+    assert "from the beginning" in found.note
+    assert kind == "missing" or str(previous) in found.note
 
 
 def test_a_checkpoint_replaces_another_only_when_whole(tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_a_signal_saves_and_says_how_to_go_on(signum: signal.Signals) -> None:
     assert process.returncode == 128 + signum
     assert f"unknot fit --resume {RUN}" in err
     assert "Traceback" not in err
-    assert find_resumption(RUN).step > 0
+    assert RunFolder(RUN).resumption().step > 0
 
 
 class _Signalling(Callback):
@@ -177,22 +185,21 @@ class _Signalling(Callback):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_between_two_steps_saves_too(signum: signal.Signals, tmp_path: Path) -> None:
-    stop = StopCleanly()
-    callbacks: list[Callback] = [stop, _Signalling(signum)]
+    stop = Stop()
+    callbacks: list[Callback] = [Keeper(None, stop), _Signalling(signum)]
     trainer = Trainer(
         max_steps=5,
         accelerator="cpu",
-        logger=CSVLogger(tmp_path),
+        logger=CurveLogger(tmp_path / "runs" / "x" / "version_0"),
         callbacks=callbacks,
         enable_progress_bar=False,
         enable_model_summary=False,
-        enable_checkpointing=False,
     )
     before = signal.getsignal(signum)
-    with pytest.raises(Stopped), stop.listening():
+    with pytest.raises(Stopped), stop.listening(signal.SIGINT, signal.SIGTERM):
         trainer.fit(zoo.BetaVAE(image_shape=(1, 16, 16)), DataLoader(TensorDataset(torch.rand(20, 1, 16, 16)), 2))
     assert signal.getsignal(signum) is before
-    assert torch.load(Path(str(trainer.log_dir)) / "checkpoints" / "last.ckpt")["global_step"] == 3
+    assert torch.load(Path(str(trainer.log_dir)) / "checkpoints" / "last.ckpt")["global_step"] == 2
 
 
 def test_predict_refuses_several_processes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 import yaml
 
-from unknot import configs
 from unknot.cli import main
-from unknot.cli.run_folder import NEEDED
+from unknot.training import configs
+from unknot.training.run_folder import NEEDED
 
 QUICK = [
     *("--data.batch_size", "2", "--data.num_val_batches", "1", "--trainer.accelerator", "cpu"),

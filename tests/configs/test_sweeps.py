@@ -9,9 +9,9 @@ from torch import Tensor
 
 import unknot.datamodules
 import unknot.zoo
-from unknot import configs
 from unknot.datamodules import FactorSpace, GroundTruthDataset
 from unknot.studies import Study
+from unknot.training import configs
 from unknot.zoo.pretrained import arguments_of
 
 STUDIES = ["semi_supervised", "unsupervised", "unsupervised_selection", "weakly_supervised"]

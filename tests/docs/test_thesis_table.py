@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unknot import configs
 from unknot.studies import Study
+from unknot.training import configs
 
 TEXT = (Path(__file__).parents[2] / "docs" / "thesis.md").read_text(encoding="utf-8")
 NAMES = sorted(set(re.findall(r"\{py:\w+\}`~?(unknot\.[\w.]+)`", TEXT)))

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from unknot.cli import main
-from unknot.hub import live, push, refs, training
+from unknot.hub import live, push, refs
 from unknot.hub.browsing import Keys, browse_app, export
 from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
@@ -30,6 +30,7 @@ from unknot.hub.pictures import read_picture
 from unknot.hub.web import serving
 from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy
 from unknot.metrics import Scores, list_scores
+from unknot.training import curves as training
 from unknot.zoo import (
     AdaGVAE,
     BetaVAE,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from unknot.studies import results
-from unknot.studies.folders import read_plan
+from unknot.studies.plan import read_plan
 from unknot.studies.results import TOOK
 
 pd = pytest.importorskip("pandas")

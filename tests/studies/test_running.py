@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from unknot._provenance import commit
+from unknot.files import write_json
 from unknot.studies import Local, Ray, Shard, Study, results, run
-from unknot.studies.folders import JobFolder, read_plan, write_json
+from unknot.studies.plan import JobFolder, read_plan
 from unknot.studies.results import TOOK
 from unknot.studies.running import Display, Summary, clear_errors, prepare
 from unknot.studies.worker import Outcome, Settings, environment
@@ -85,19 +86,20 @@ def test_what_a_run_leaves(whole: Path, undisturbed: Any, toys: Path) -> None:
     assert table[["mig", "modularity", "elbo", "elbo_kl", "val/loss"]].notna().all(axis=None)
     files = JobFolder(whole, table["job"][0])
     assert {path.name for path in files.path.iterdir()} == {
-        *("config.yaml", "log.txt", "lock", "model", "scores.json", "record.json", "training.csv")
+        *("run.json", "config.yaml", "log.txt", ".lock", "model", "scores.json", "scores.lock", "record.json"),
+        "metrics.csv",
     }
     config = yaml.safe_load(files.config.read_text(encoding="utf-8"))
     assert config["model"]["init_args"] | {"beta": 1.0, "lr": 1e-3, "latent_dim": 10} == config["model"]["init_args"]
-    (entry,) = json.loads(files.scores.read_text(encoding="utf-8"))["entries"]
+    (entry,) = json.loads((files.path / "scores.json").read_text(encoding="utf-8"))["entries"]
     assert entry["draws"] == {"num_train": 60, "num_test": 40, "seed": 0, "repeats": 1}
     assert entry["scores"]["protocol"]["dataset"] == "squares"
     assert (table["core_seconds"] > 0).all()
     assert set(table["commit"]) == {commit()}
     curve = pd.read_csv(files.curve)
-    assert curve["step"].tolist() == [1, 11, 12]
-    assert curve["train/loss"].notna().tolist() == [True, True, False]
-    assert curve["val/loss"].notna().tolist() == [False, False, True]
+    assert curve["step"].tolist() == [9, 12]
+    assert curve["train/loss"].notna().tolist() == [True, False]
+    assert curve["val/loss"].notna().tolist() == [False, True]
     status = unknot("status", whole, cwd=toys)
     assert "6 jobs, 6 done" in status.stdout
     assert unknot("table", whole, cwd=toys).returncode == 0
@@ -149,7 +151,7 @@ def test_failures_are_told_and_do_not_stop_the_others(toys: Path, study: Make) -
     assert run(bad, "bad", one_at_a_time(), lines.append).done == 1  # without trying the others again
     plan = read_plan(toys / "bad")
     assert clear_errors(toys / "bad", plan) == 2
-    assert results("bad")["status"].tolist() == ["waiting", "done", "waiting"]  # to be tried again
+    assert results("bad")["status"].tolist() == ["waiting", "done", "interrupted"]  # to be tried again
     assert JobFolder(toys / "bad", plan.jobs[0].name).fail("again")["count"] == 2
 
 
@@ -254,7 +256,7 @@ def test_what_failed_under_another_runner_is_not_tried_again(toys: Path, study: 
     files.fail("out of luck")  # after this runner made its list
     ended = [outcome for outcome in one_at_a_time().run(folder, plan, plan.jobs[:1]) if outcome]
     assert [(outcome.what, outcome.message) for outcome in ended] == [("failed", "out of luck")]
-    assert json.loads(files.error.read_text(encoding="utf-8"))["count"] == 1
+    assert files.error()["count"] == 1
 
 
 @pytest.mark.slow
@@ -278,8 +280,8 @@ def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, st
     pd.testing.assert_frame_equal(done[undisturbed.columns], undisturbed, check_exact=True, check_dtype=False)
     for job in plan.jobs:  # none was begun twice, not even to fail again
         files = JobFolder(folder, job.name)
-        if files.error.exists():
-            assert json.loads(files.error.read_text(encoding="utf-8"))["count"] == 1
+        if files.problem():
+            assert files.error()["count"] == 1
         else:
             assert files.log.read_text(encoding="utf-8").count("`Trainer.fit` stopped") == 1
 
@@ -298,7 +300,7 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -
     hint = "unknot study run long --jobs 1 --shard 1/1 --import toys\n"
     assert f"Stopped: it was interrupted. Nothing is lost; go on with: {hint}" in told
     assert "Traceback" not in told
-    assert len(list((toys / "long").glob("jobs/*/*/last.ckpt"))) == 1
+    assert len(list((toys / "long").glob("jobs/*/*/checkpoints/last.ckpt"))) == 1
     assert ", 1 interrupted, " in unknot("status", "long", cwd=toys).stdout
 
 
@@ -368,7 +370,7 @@ def test_the_time_left_goes_by_jobs_that_ended_and_before_by_steps(tmp_path: Pat
 
     def tell(files: JobFolder, phase: str, step: int, at: float) -> None:
         files.path.mkdir(parents=True, exist_ok=True)
-        write_json(files.progress, {"phase": phase, "step": step, "steps": 100, "time": at})
+        write_json(files.path / "progress.json", {"phase": phase, "step": step, "steps": 100, "time": at})
 
     tell(first, "training", 40, 1000.0)  # resumed: what it did before is no speed of this run
     assert display.line() == "0 of 6 done, 1 running, 0 failed"
@@ -379,8 +381,8 @@ def test_the_time_left_goes_by_jobs_that_ended_and_before_by_steps(tmp_path: Pat
     tell(second, "scoring", 0, 1020.0)
     assert "2 running (1 scoring), 0 failed" in display.line()
     display.summary.done = 1
-    first.progress.unlink()
+    (first.path / "progress.json").unlink()
     display.ended(plan.jobs[0], Outcome(plan.jobs[0].name, "done", seconds=600.0))
     assert display.line() == "1 of 6 done, 1 running (1 scoring), 0 failed, 50 min left"
-    os.utime(second.progress, (0, 0))
+    os.utime(second.path / "progress.json", (0, 0))
     assert "0 running, 0 failed, no sign of life for 0 s" in display.line()

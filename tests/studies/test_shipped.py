@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from unknot.cli import main
+from unknot.files import write_json
 from unknot.studies import Study, load_results, results, shipped, write_table
-from unknot.studies.folders import JobFolder, Plan, write_json
+from unknot.studies.plan import JobFolder, Plan
 from unknot.studies.running import prepare
 
 pd = pytest.importorskip("pandas")
@@ -21,7 +24,7 @@ def study(toys: Path, tiny: Callable[..., dict[str, Any]], tmp_path: Path, monke
     folder = tmp_path / "runs"
     plan = prepare(Study("tiny", tiny(), imported=("toys",)), folder)
     finish(folder, plan, (0, 1, 2, 4))
-    JobFolder(folder, plan.jobs[0].name).record.unlink()
+    JobFolder(folder, plan.jobs[0].name).record_file.unlink()
     failed = JobFolder(folder, plan.jobs[3].name)
     failed.path.mkdir(parents=True)
     failed.fail("out of luck")
@@ -33,8 +36,8 @@ def finish(folder: Path, plan: Plan, places: Iterable[int]) -> None:
     for place in places:
         files = JobFolder(folder, plan.jobs[place].name)
         files.model.mkdir(parents=True)
-        for name in ("config.json", "model.safetensors"):
-            (files.model / name).touch()
+        (files.model / "config.json").write_text("{}")
+        save_file({"weight": torch.zeros(1)}, files.model / "model.safetensors")
         scores = {
             "mig": place / 3,
             "modularity": 1234.56789,
@@ -44,8 +47,8 @@ def finish(folder: Path, plan: Plan, places: Iterable[int]) -> None:
             "protocol": {},
         }
         entry = {"draws": plan.protocols[0].draws, "metrics": ["mig", "modularity", "elbo"], "scores": scores}
-        write_json(files.scores, {"validation": {"val/loss": 100.0}, "entries": [entry]})
-        write_json(files.record, {"core_seconds": 360.0, "commit": "ab" * 20})
+        write_json(files.path / "scores.json", {"validation": {"val/loss": 100.0}, "entries": [entry]})
+        write_json(files.record_file, {"core_seconds": 360.0, "commit": "ab" * 20})
 
 
 def test_parts_of_a_study_that_ran_in_two_places_make_one_table(

@@ -82,6 +82,7 @@ function factList(told) {
     ["Changed", told.modified?.slice(0, 16).replace("T", " ")],
     ["Size", sizeOf(told.bytes)],
     ["Commit", told.commit],
+    ["Study", told.study],
     ["Folder", nameOf(told) === told.ref ? null : told.ref],
   ];
   const known = facts.filter(([, value]) => value !== null && value !== undefined);
@@ -220,16 +221,19 @@ function changePart(told) {
       update({ open: now.id });
     }),
   );
-  const remove = button("Put aside…", () => {
-    if (remove.textContent === "Put aside…") return void (remove.textContent = "Really? Then once more");
+  const remove = button("Move to trash…", () => {
+    if (remove.textContent === "Move to trash…") return void (remove.textContent = "Click again to confirm");
     change("remove", {}, ({ moved }) => {
       store.checkpoints = store.checkpoints.filter((row) => row.id !== told.id);
       store.known.delete(told.id);
       store.version++;
-      notify(`It is in ${moved} now. Delete that folder to be rid of it.`);
+      notify(`It was moved to ${moved}. Delete that folder to free the space.`);
       update({ view: page.lastList, open: "", compare: page.state.compare.filter((id) => id !== told.id) }, true);
       schedule();
     });
   });
-  return section("Change", el("div", { class: "row" }, tags, save), el("div", { class: "row" }, name, rename, remove));
+  const place = told.study
+    ? el("p", { class: "note" }, "This is a job of a study, which finds it by its folder: it can be neither renamed nor deleted here.")
+    : el("div", { class: "row" }, name, rename, remove);
+  return section("Change", el("div", { class: "row" }, tags, save), place);
 }

@@ -35,7 +35,9 @@ export const label = (name) => own(store.facts, name)?.title ?? name;
 export const distinct = (field) => [...new Set(store.checkpoints.map((row) => row[field]).filter(Boolean))].sort();
 export const isLower = (name) => own(store.facts, name)?.better === "lower";
 
+/* A job of a study is called by what it trains; its folder is named for a hash. */
 export function nameOf(row) {
+  if (row.study) return row.title;
   return row.sources.includes("folder") ? row.ref.split(/[\\/]/).slice(-2).join("/") : row.ref;
 }
 
@@ -66,7 +68,7 @@ export function take(listed) {
     for (const name of Object.keys(row.scores)) counts.set(name, (counts.get(name) ?? 0) + 1);
     for (const [name, value] of Object.entries(row.arguments ?? {}))
       values.set(name, (values.get(name) ?? new Set()).add(JSON.stringify(value)));
-    row.text = [row.ref, row.model, row.dataset, row.family, row.license, ...(row.tags ?? [])].join(" ").toLowerCase();
+    row.text = [row.ref, row.title, row.study, row.model, row.dataset, row.family, row.license, ...(row.tags ?? [])].join(" ").toLowerCase();
   }
   const rank = (name) => own(listed.facts, name)?.rank ?? Infinity;
   const scores = [...counts.keys()].sort(

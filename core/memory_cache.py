@@ -1,9 +1,8 @@
-"""Memory with a limit: a cache by weight, and how much of a foreign file is read."""
+"""A cache in memory whose values weigh no more than a limit."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from pathlib import Path
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -50,21 +49,3 @@ class Cache(Generic[K, V]):
         with self._lock:
             self._values.clear()
             self.weight = 0
-
-
-def read_limited(path: Path, limit: int) -> bytes:
-    """A file that may be anything; more than ``limit`` bytes are an error and are not read.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "a").write_bytes(b"12345")
-    ...     read_limited(Path(folder) / "a", 4)
-    Traceback (most recent call last):
-    ...
-    ValueError: a has more than 4 bytes
-    """
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"{path.name} has more than {limit:,} bytes")
-    return content

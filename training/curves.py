@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.bounded import Cache
+from unknot.memory_cache import Cache
 
 POINTS = 500
 MAX_COLUMNS = 60

@@ -1,11 +1,17 @@
-"""What somebody meant whom LightningCLI's parser does not understand."""
+"""Errors of LightningCLI, its parser and the Trainer, in words that say what to do."""
 
 import difflib
 import inspect
+import itertools
+import pickle
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from jsonargparse import ArgumentError
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -13,6 +19,13 @@ from unknot import datamodules, zoo
 from unknot._lightning import pl
 from unknot._words import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, SceneDataset
+from unknot.training.settings import refusal
+from unknot.training.stopping import Stopped
+
+if TYPE_CHECKING:
+    from unknot.cli.fit import Request
+
+HELP = "--help-all lists every option, --model.help NAME and --data.help NAME those of a class."
 
 KINDS: dict[str, tuple[type, ...]] = {
     "model": (zoo.Model,),
@@ -30,6 +43,42 @@ OPTIONS = (
 UNKNOWN = re.compile(r"unrecognized arguments: (--[\w.]+)")
 REFUSED = re.compile(r"class_path '([\w.]+)': Option '(\w+)' is not accepted")
 REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments are required: ([\w., ]+)")
+
+
+@contextmanager
+def in_plain_words(request: "Request") -> Iterator[None]:
+    """Raise a ``ValueError`` in one line for what a parser or a Trainer says of the words of a command."""
+    try:
+        yield
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+            raise
+        paths = [f"{path}: " for word, path in itertools.pairwise(request.words) if word == "--ckpt_path"]
+        raise ValueError(
+            f"{''.join(paths)}not a whole Lightning checkpoint of tensors and plain values; nothing else is read, as "
+            "it could run code. Give another one, or train from scratch."
+        ) from error
+    except ArgumentError as error:
+        reason = misspelt(str(error), request.words)
+        if reason is None:
+            essence = _essence(str(error))
+            reason = refusal(str(error)) or explained(essence) or essence
+            reason = "".join(f"{file}: " for file in request.files) + reason
+        raise ValueError(f"{reason}{'' if reason.endswith(('.', '?')) else '.'} {HELP}") from error
+    except MisconfigurationException as error:
+        hint = " Take --trainer.accelerator auto or cpu." if "backend found" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from error
+    except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
+        raise ValueError(_essence(str(error))) from error
+    except SIGTERMException:
+        raise Stopped from None
+
+
+def _essence(message: str) -> str:
+    """What went wrong, out of the parser's account of every type it tried."""
+    _, _, tried = message.partition("Errors:")
+    first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
+    return " ".join(first.split())
 
 
 def misspelt(message: str, words: Sequence[str]) -> str | None:
@@ -60,13 +109,13 @@ def explained(message: str) -> str | None:
         return f"{name} has no argument {found[2]!r}.{hint}"
     if found := REQUIRED.search(message):
         names = re.split(r"[,\s]+", found[2].rstrip(". "))
-        parts = ", ".join(f"--{name.partition('.')[2]} NAME" if "." in name else name for name in names)
+        parts = ", ".join(names if found[1] else (f"--{name} NAME" for name in names))
         return f"{found[1]} needs {parts}." if found[1] else f"Give {parts}, or a --config that has them."
     return None
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         option, equals, value = word.partition("=")
         if option.startswith("--"):
             yield option, value if equals else following

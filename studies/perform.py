@@ -1,0 +1,54 @@
+"""One job: train, save, score. Runs in a process of its own; what it is given and what it leaves are files."""
+
+import gc
+from collections.abc import Iterable
+from functools import partial
+
+import torch
+
+from unknot.studies.plan import JobFolder
+from unknot.studies.protocols import Protocol
+from unknot.studies.scoring import add_scores
+from unknot.studies.study import Job
+from unknot.studies.worker import Settings
+from unknot.training.fitting import fit_job
+from unknot.training.stopping import Stop
+
+
+def perform(
+    run: JobFolder,
+    job: Job,
+    study: str,
+    protocols: Iterable[Protocol],
+    accelerator: str,
+    settings: Settings,
+    imported: Iterable[str],
+    stop: Stop,
+) -> None:
+    """Bring a job from wherever it is to its end.
+
+    Args:
+        run: its folder.
+        job: what it trains.
+        study: name of the study.
+        protocols: scores that it shall have.
+        accelerator: ``"cpu"`` or ``"gpu"``; one device.
+        settings: what changes no result.
+        imported: modules whose classes its settings may name, besides unknot's own.
+        stop: looked at after every step.
+    """
+    imported, protocols = tuple(imported), list(protocols)
+    if not run.is_trained() or not run.validation():
+        where = {"name": study, "job": job.name, "settings": job.settings}
+        fit_job(
+            run, job.config, where, accelerator, settings.checkpoint_every, settings.keep_checkpoints, imported, stop
+        )
+    stop.allow()
+    if not settings.keep_checkpoints:
+        run.forget_states()
+    with run.heartbeat():
+        add_scores(run, job.config, protocols, imported, partial(run.report, "scoring"))
+    run.succeed()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    gc.collect()

@@ -1,0 +1,243 @@
+"""What goes along with a training: its clock, its curve, the states that it resumes from, and how it is stopped."""
+
+import csv
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric.plugins import TorchCheckpointIO
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+
+from unknot import __version__
+from unknot._provenance import commit
+from unknot.files import replacing, write_json
+from unknot.training.run_folder import LAST, PREVIOUS, RunFolder
+from unknot.training.stopping import Stop, Stopped
+
+REPORT_EVERY = 5.0
+"""Seconds between two reports of progress; each is a file written."""
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Write a checkpoint beside its place, to the disk, and rename it; keep the last one but one.
+
+    Lightning writes a checkpoint to the folder for temporary files and moves it: where that is another file system, a
+    kill during the move leaves half of ``last.ckpt`` and nothing else.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint to a local file; what is elsewhere is left to Lightning."""
+        if "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        path = Path(path)
+        with replacing(path, durable=True) as beside:
+            torch.save(checkpoint, beside)
+            if path.name == LAST and path.exists():
+                os.replace(path, path.with_name(PREVIOUS))
+
+
+class Stopwatch(Callback):
+    """Take the processor time of a training, also over interruptions.
+
+    What was computed after the last checkpoint of a process that was killed is computed again, and counted once.
+    """
+
+    def __init__(self) -> None:
+        self.before: float | None = None
+        self.start = time.process_time()
+
+    @property
+    def core_seconds(self) -> float | None:
+        """Processor time of the training so far, unless part of it was not recorded."""
+        return None if self.before is None else self.before + time.process_time() - self.start
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"core_seconds": self.core_seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from there."""
+        self.before = state_dict["core_seconds"]
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Read what a job of version 0.1.0 kept under another name."""
+        if former := checkpoint.get("callbacks", {}).get("Recorder"):
+            self.before = former["core_seconds"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """From here on the time counts."""
+        self.start = time.process_time()
+        if trainer.global_step == 0:
+            self.before = 0.0
+
+    def record(self, path: Path, steps: int) -> None:
+        """Write what the training took, and the code that did it."""
+        seconds = self.core_seconds
+        record = {
+            "core_seconds": None if seconds is None else round(seconds, 1),
+            "steps": steps,
+            "commit": commit(),
+            "unknot": __version__,
+            "torch": str(torch.__version__),
+        }
+        write_json(path, record, durable=True)
+
+
+class Keeper(Checkpoint):
+    """Save the state that a run resumes from, report how far it is, and stop it when asked.
+
+    Lightning calls it after all other callbacks, as it is a ``Checkpoint``.
+
+    Args:
+        run: the folder; None on ranks other than zero.
+        stop: looked at after every step.
+        every_steps: steps between saves.
+        every_seconds: seconds between saves; for a single process.
+    """
+
+    def __init__(
+        self, run: RunFolder | None, stop: Stop, every_steps: int | None = None, every_seconds: float | None = None
+    ) -> None:
+        self.run, self.stop, self.every_steps, self.every_seconds = run, stop, every_steps, every_seconds
+        self.step = 0
+        self.saved = self.reported = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the step at which training starts; from here on there is something to save."""
+        self.step = trainer.global_step
+        if trainer.world_size == 1:  # several processes would stop at different steps
+            self.stop.listen()
+            self.stop.hold()
+        self._report(trainer)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Look at the step and the clock; every state can be resumed from exactly."""
+        now, before, self.step = time.monotonic(), self.step, trainer.global_step
+        due = self.every_steps is not None and before // self.every_steps != self.step // self.every_steps
+        due = due or (self.every_seconds is not None and now - self.saved >= self.every_seconds)
+        asked = self.stop.asked and trainer.world_size == 1
+        if due or asked:
+            self.save(trainer)
+            self.saved = time.monotonic()
+        if asked:
+            raise Stopped(self.stop.signum or 15)
+        if now - self.reported >= REPORT_EVERY:
+            self._report(trainer)
+            self.reported = now
+
+    def save(self, trainer: Trainer) -> None:
+        """Save the state, after the rows of the curve that belong to it."""
+        for logger in trainer.loggers:
+            if isinstance(logger, CurveLogger):
+                logger.save()
+        folder = trainer.log_dir  # from rank zero to all
+        if folder is not None:
+            trainer.save_checkpoint(Path(folder) / "checkpoints" / LAST, weights_only=False)
+
+    def _report(self, trainer: Trainer) -> None:
+        if self.run is not None:
+            self.run.report("training", trainer.global_step, trainer.max_steps)
+
+
+class HeldOut(Callback):
+    """Remember the losses on held-out batches, and the step of the training that they belong to."""
+
+    def __init__(self) -> None:
+        self.step, self.losses = -1, dict[str, float]()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take them."""
+        values = trainer.callback_metrics.items()
+        self.step = -1 if trainer.sanity_checking else trainer.global_step
+        self.losses = {name: float(value) for name, value in values if name.startswith("val/")}
+
+
+class _Curve(ExperimentWriter):
+    """Continue the file that is there, after the last row that the checkpoint knows of."""
+
+    def __init__(self, log_dir: str, step: int | None) -> None:
+        self.step = step
+        super().__init__(log_dir)
+
+    def _check_log_dir_exists(self) -> None:
+        path = Path(self.metrics_file_path)
+        if self.step is None or not path.is_file():
+            return
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            reader = csv.DictReader(line.replace("\0", "") for line in file)
+            names = list(reader.fieldnames or [])
+            rows = [row for row in reader if None not in row and None not in row.values()]
+        kept = [row for row in rows if (at := _whole(row.get("step"))) is not None and at < self.step]
+        if "step" not in names:  # nothing that could be continued
+            path.unlink(missing_ok=True)
+            return
+        self.metrics_keys = names
+        self._write(kept)
+
+    def log_hparams(self, params: dict[str, Any]) -> None:
+        """The settings of a run are written elsewhere."""
+
+    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
+        with open(self.metrics_file_path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.metrics_keys = fieldnames
+        self._write(rows)
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        with replacing(Path(self.metrics_file_path)) as beside, beside.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self.metrics_keys)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _whole(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def version_of(folder: Path) -> int | str:
+    """N of ``version_N``, for loggers, which show that much beside the progress; or the name of another folder."""
+    number = folder.name.removeprefix("version_")
+    return int(number) if number.isdecimal() and folder.name == f"version_{int(number)}" else folder.name
+
+
+class CurveLogger(CSVLogger):
+    """``metrics.csv`` of a run, one curve however often it was interrupted.
+
+    Args:
+        folder: of the run.
+        step: at which it is resumed; None for a new one.
+    """
+
+    def __init__(self, folder: Path, step: int | None = None) -> None:
+        super().__init__(folder.parent.parent, folder.parent.name, version_of(folder))
+        self._step = step
+
+    @property
+    def experiment(self) -> Any:
+        """What writes the rows, on rank zero only."""
+        if self._experiment is None:
+            self._experiment = _Curve(self.log_dir, self._step)
+        return self._experiment
+
+
+class CountOn(Callback):
+    """Log the step after ``step`` as that: Lightning leaves one out where a run is resumed at its end."""
+
+    def __init__(self, step: int) -> None:
+        self.step: int | None = step
+
+    def on_train_batch_start(self, trainer: Trainer, *arguments: Any) -> None:
+        """Once, at the first step."""
+        loop = trainer.fit_loop.epoch_loop
+        if self.step is not None and loop._batches_that_stepped == self.step + 1:
+            loop._batches_that_stepped = self.step
+        self.step = None
