@@ -162,10 +162,13 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
 
 def _resume(training: "Training", request: Request, run: Any, action: str) -> None:
     """Take the settings of a run; a job of a study is never changed."""
+    from unknot.studies.study import BOOKKEEPING
+
     run.settings()  # says what is wrong with them
     given, request.words = request.words, ["--config", str(run.config)]
     request.files.append(str(run.config))
-    longer = action == "fit" and run.is_job and given
+    options = {word.removeprefix("--trainer.").partition("=")[0] for word in given if word.startswith("--")}
+    longer = action == "fit" and run.is_job and options - BOOKKEEPING
     if action == "fit" and not longer:
         training.run, training.every_seconds = run, 60.0 if run.is_job else None
         if run.is_job:

@@ -23,6 +23,7 @@ from unknot.hub.kinds import data_of
 from unknot.hub.naming import check_repo_id
 from unknot.hub.sources import CARD, CONFIG, WEIGHTS
 from unknot.training import RunFolder
+from unknot.training.score_file import ScoreFile
 from unknot.zoo import VAE, Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 
@@ -221,7 +222,9 @@ def known_about(folder: Path) -> dict[str, Any]:
     if run is not None:
         published = run.publication()
         known["extras"] = published.pop("extras") | known["extras"]
-        known |= {name: value for name, value in published.items() if value is not None and known.get(name) is None}
+        known |= {name: value for name, value in published.items() if value is not None and not known.get(name)}
+    elif not known.get("scores"):
+        known["scores"] = ScoreFile(folder / "scores.json", lambda: None).scores(None)
     return known
 
 

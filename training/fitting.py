@@ -25,7 +25,7 @@ from unknot.threads import sensible_threads
 from unknot.training import configs
 from unknot.training.callbacks import CountOn, CurveLogger, HeldOut, Keeper, Stopwatch, WholeCheckpoints, version_of
 from unknot.training.lightning_cli import DEFAULTS, TrainingCLI
-from unknot.training.run_folder import RunFolder, Summary
+from unknot.training.run_folder import Resumption, RunFolder, Summary
 from unknot.training.settings import named_modules, only_known_classes, put
 from unknot.training.stopping import Stop
 from unknot.zoo import Model
@@ -70,7 +70,8 @@ class Training:
     def __post_init__(self) -> None:
         self.stopwatch, self.held_out = Stopwatch(), HeldOut()
         self.exits = ExitStack()
-        self.is_new, self.resumption = False, None  # type: bool, Resumption | None
+        self.is_new = False
+        self.resumption: Resumption | None = None
 
     # The folder
 

@@ -134,7 +134,7 @@ class RunFolder:
 
     def exists(self) -> bool:
         """Return whether this is the folder of a run."""
-        if self._summary.is_file():
+        if self._summary.is_file() or (self._scores.is_file() and (self.model / "config.json").is_file()):
             return True
         others = ("checkpoints", "model", "metrics.csv", "training.csv", LAST, "scores.json", "progress.json")
         return self.config.is_file() and any((self.path / name).exists() for name in others)

@@ -20,6 +20,7 @@ from unknot.files import read_json, write_json
 from unknot.metrics.scores import Scores
 
 SCHEMA = 2
+WEIGHTS = "model.safetensors"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
 """How the samples of scores are drawn unless somebody asks for another protocol."""
@@ -66,8 +67,15 @@ class ScoreFile:
                 return losses, [_entry(entry) for entry in content["entries"]]
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ValueError(f"{self.path}: damaged ({error})") from None
+        if self._is_older():
+            return {}, []
         scores = Scores.read(self.path)
         return {}, [Entry(self._draws(scores), list(scores), None, scores)] if scores else []
+
+    def _is_older(self) -> bool:
+        """Return whether the weights were written later; plain scores do not say which weights they are of."""
+        places = (self.path.parent / "model" / WEIGHTS, self.path.parent / WEIGHTS)
+        return any(path.is_file() and path.stat().st_mtime > self.path.stat().st_mtime for path in places)
 
     def validation(self) -> dict[str, float]:
         """Losses on held-out batches after the last step of the training."""

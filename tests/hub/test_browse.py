@@ -359,7 +359,7 @@ def test_folders_are_searched(folder):
     assert (saved.row.license, saved.row.model, saved.row.dataset) == ("mit", "BetaVAE", "bars")
     assert run.row.scores == {"mig": 0.25}  # no details, nothing that is not a number
     assert run.row.seed == 7
-    assert run.pictures() == {"pictures/traversals.png": run.run / "pictures" / "traversals-00000020.png"}
+    assert run.pictures() == {"pictures/traversals.png": run.run.path / "pictures" / "traversals-00000020.png"}
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(folder, monkeypatch):
@@ -403,7 +403,7 @@ def test_detail(served):
 
 def test_a_long_training_is_thinned(served):
     lines = [f"{step},{step / 2}" for step in range(5000)]
-    path = served.index.get(served.id_of("version_0")).run / "metrics.csv"
+    path = served.index.get(served.id_of("version_0")).run.path / "metrics.csv"
     path.write_text("\n".join(["step,train/loss", *lines]))
     columns = served.get(f"api/checkpoints/{served.id_of('version_0')}/curves")["curves"]
     assert columns["train/loss"][:2] == [[0, 0], [10, 5]]
@@ -412,7 +412,7 @@ def test_a_long_training_is_thinned(served):
 
 @pytest.mark.parametrize("content", ["", "step", "\0,\0\n1", 'step,"x\n1,2', "x" * 1000, "step,a\n" + "9" * 400 + ",1"])
 def test_a_broken_training_is_no_error(served, content):
-    (served.index.get(served.id_of("version_0")).run / "metrics.csv").write_text(content)
+    (served.index.get(served.id_of("version_0")).run.path / "metrics.csv").write_text(content)
     assert isinstance(served.get(f"api/checkpoints/{served.id_of('version_0')}/curves")["curves"], dict)
 
 
