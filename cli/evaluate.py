@@ -3,12 +3,14 @@
 import argparse
 import textwrap
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
     from unknot.datamodules import GroundTruthDataset, ImageDataModule
+    from unknot.training import RunFolder
 
 METRICS_HELP = (
     "names of scores, or of groups: default, all, disentanglement, downstream, unsupervised; interventional and "
@@ -22,11 +24,13 @@ def add_to(commands: Commands) -> None:
         commands,
         "evaluate",
         "score a saved model",
-        "unknot evaluate runs/beta_vae_dsprites/version_0/model",
+        "unknot evaluate runs/beta_vae_dsprites/version_0",
         "unknot evaluate my/model --metrics mig dci --repeats 3 --json scores.json --pictures scores",
         "unknot evaluate my/model --images photos --labels factors.csv",
     )
-    parser.add_argument("ref", help="a shipped name, USER/REPO[@REVISION] of a hub, or a folder of a saved model")
+    parser.add_argument(
+        "ref", help="a run, which keeps the scores; a saved model; a shipped name; USER/REPO[@REVISION]"
+    )
     parser.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
     parser.add_argument("--images", metavar="FOLDER", help="score on your own images instead, with --labels")
     parser.add_argument("--labels", metavar="CSV", help="table of their factors: the file in the first column")
@@ -56,8 +60,9 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     from unknot.metrics import evaluate
 
     keep_freed_memory()
-    model = load(arguments.ref)
-    dataset = _data(arguments, model)
+    run = _run(arguments)
+    model = load(run.model if run else arguments.ref)
+    dataset = _data(arguments, model, run)
     start = time.perf_counter()
     scores = evaluate(
         model,
@@ -77,6 +82,9 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         f"{time.perf_counter() - start:.1f} s"
     )
     print(textwrap.indent(str(scores), "  "))
+    if run:
+        run.add_scores(scores)
+        print(f"The scores are kept in {run.path}.")
     if arguments.json:
         print(f"All scores, with those of each factor, are in {scores.write(arguments.json)}.")
     if arguments.pictures:
@@ -84,7 +92,21 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | ImageDataModule":
+def _run(arguments: argparse.Namespace) -> "RunFolder | None":
+    """The run that is scored, by its folder or that of its model."""
+    from unknot.training import RunFolder
+
+    path = Path(arguments.ref)
+    run = next((run for run in (RunFolder(path), RunFolder(path.parent)) if run.exists()), None)
+    if run and path.resolve() not in (run.path.resolve(), run.model.resolve()):
+        run = None
+    target = Path(arguments.json) if arguments.json else None
+    if target and target.name == "scores.json" and RunFolder(target.parent).exists():
+        raise ValueError(f"{arguments.json} belongs to a run, which keeps its scores by itself: leave out --json.")
+    return run
+
+
+def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") -> "GroundTruthDataset | ImageDataModule":
     """What the options, or else the model, name; nothing is scored on data that nobody asked for."""
     from unknot.datamodules import ImageDataModule, find_dataset
 
@@ -100,6 +122,8 @@ def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | Im
             val_fraction=arguments.val_fraction,
         )
     name = arguments.dataset or model.trained_on
+    if name is None and run is not None and (own := _own_images(run)) is not None:
+        return own
     if name is None:
         raise ValueError(
             f"{arguments.ref} does not say what it was trained on: add --dataset NAME (see `unknot data list`), or "
@@ -114,3 +138,14 @@ def _data(arguments: argparse.Namespace, model: Any) -> "GroundTruthDataset | Im
             f"{arguments.ref} was trained on {name!r}, which is no data set of unknot: add --dataset NAME (see `unknot "
             "data list`), or --images FOLDER --labels CSV."
         ) from error
+
+
+def _own_images(run: "RunFolder") -> "ImageDataModule | None":
+    """The user's own labelled images that a run was trained on."""
+    from unknot.datamodules import ImageDataModule
+
+    part = run.settings().get("data", {})
+    arguments = part.get("init_args", {})
+    if not str(part.get("class_path")).endswith(".ImageDataModule") or not arguments.get("labels"):
+        return None
+    return ImageDataModule(**{name: tuple(v) if isinstance(v, list) else v for name, v in arguments.items()})

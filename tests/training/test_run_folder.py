@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,8 @@ DONE, INTERRUPTED, FAILED = "0feb3417a108c0ee", "349fa82e5ea7fa1b", "8498b6bcb13
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folders that version 0.1.0 wrote."""
     shutil.copytree(RECORDED, tmp_path / "recorded")
+    for progress in tmp_path.rglob("progress.json"):
+        os.utime(progress, (0, 0))
     monkeypatch.syspath_prepend(str(RECORDED))
     monkeypatch.chdir(tmp_path / "recorded")
     return tmp_path / "recorded"
