@@ -145,7 +145,7 @@ def _own_images(run: "RunFolder") -> "ImageDataModule | None":
     from unknot.datamodules import ImageDataModule
 
     part = run.settings().get("data", {})
-    arguments = part.get("init_args", {})
+    arguments: dict[str, Any] = part.get("init_args", {})
     if not str(part.get("class_path")).endswith(".ImageDataModule") or not arguments.get("labels"):
         return None
-    return ImageDataModule(**{name: tuple(v) if isinstance(v, list) else v for name, v in arguments.items()})
+    return ImageDataModule(**arguments)

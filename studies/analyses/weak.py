@@ -500,7 +500,7 @@ def _draw_shift(figure: Figure, frame: pd.DataFrame, found: Correlations) -> Non
 
 def _prior_only(dataset: str) -> float:
     """Accuracy of a guess that knows how many values each factor has, and nothing of the image."""
-    from unknot.studies.datasets import build
+    from unknot.training.settings import build
 
     try:
         return mean_of([1 / size for size in build(dataset).factor_space.sizes])
