@@ -13,19 +13,43 @@ from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
 from unknot._numbers import fraction, whole
+from unknot.labels import MISSING
 from unknot.metrics.functional.checks import Floats, Ints
+from unknot.metrics.registry import about
 
-FLOATS = ("codes", "features", "predictions of sets", "targets")  # all else are classes
+FLOATS = ("codes", "features", "predictions of sets", "targets")
+LABELS = ("factors", "sensitive", "labels")  # numbers of which NaN and -1 are missing; all else are integer classes
 
 
-class RowMetric(Metric):
-    """Keeps the rows of ``update(left, right)``; a subclass scores them in ``compute``."""
+class ScoreMetric(Metric):
+    """A ``torchmetrics.Metric`` whose direction and bounds are those of a score in the registry, named by ``score``."""
 
     is_differentiable = False
-    higher_is_better: bool | None = True
+    higher_is_better: bool | None = None
     full_state_update = False
-    plot_lower_bound: float | None = 0.0
-    plot_upper_bound: float | None = 1.0
+    plot_lower_bound: float | None = None
+    plot_upper_bound: float | None = None
+
+    def __init_subclass__(cls, score: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if score is not None:
+            facts = about(score)
+            cls.higher_is_better = None if facts.better is None else facts.better == "higher"
+            cls.plot_lower_bound, cls.plot_upper_bound = facts.bounds
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
+        return self._plot(val, ax)
+
+    def need(self, state: list[Tensor]) -> list[Tensor]:
+        """Rows of a state, of which there must be some."""
+        if isinstance(state, list) and not state:
+            raise ValueError(f"{type(self).__name__} has seen no data: call update(...) before compute().")
+        return state
+
+
+class RowMetric(ScoreMetric):
+    """Keeps the rows of ``update(left, right)``; a subclass scores them in ``compute``."""
 
     left: list[Tensor]
     right: list[Tensor]
@@ -36,7 +60,7 @@ class RowMetric(Metric):
         self.add_state("right", default=[], dist_reduce_fx="cat")
 
     def update(self, codes: Any, factors: Any) -> None:
-        """Add codes ``[N, D]`` and integer factors ``[N, F]``, tensors or arrays."""
+        """Add codes ``[N, D]`` and labels ``[N, F]``, tensors or arrays; NaN and -1 are missing labels."""
         self._append(codes, factors, ("codes", "[N, D]"), ("factors", "[N, F]"))
 
     def _append(self, left: Any, right: Any, *names: tuple[str, str]) -> None:
@@ -48,8 +72,8 @@ class RowMetric(Metric):
         for rows, (name, shape) in zip(pair, names, strict=True):
             if rows.ndim != shape.count(",") + 1:
                 raise ValueError(f"{name} must have shape {shape}, got {list(rows.shape)}.")
-            if name not in FLOATS and (rows.is_floating_point() or rows.is_complex()):
-                raise ValueError(f"{name} must be integer classes, got {rows.dtype}; bin continuous ones first.")
+            if rows.is_complex() or (name not in (*FLOATS, *LABELS) and rows.is_floating_point()):
+                raise ValueError(f"{name} must be integer classes, got {rows.dtype}.")
         if len(pair[0]) != len(pair[1]):  # else rows of later updates would be paired wrongly
             together = " and ".join(name for name, _ in names)
             raise ValueError(f"{together} must have as many rows, got {len(pair[0])} and {len(pair[1])}.")
@@ -62,16 +86,13 @@ class RowMetric(Metric):
 
     def rows(self) -> tuple[Any, Any]:
         """All rows, in an order that depends on their values only."""
-        left, right = (_array(dim_zero_cat(rows)) for rows in (self.left, self.right))
-        if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        left, right = (_array(dim_zero_cat(self.need(rows))) for rows in (self.left, self.right))
+        if not np.isfinite(left).all() or np.isinf(right).any():
             return left, right  # the score's own check will refuse them
-        columns = np.concatenate([rows.reshape(len(rows), -1).astype(np.float64) for rows in (right, left)], axis=1)
+        labels = np.where(np.isnan(right), MISSING, right)  # for the order alone
+        columns = np.concatenate([rows.reshape(len(rows), -1).astype(np.float64) for rows in (labels, left)], axis=1)
         order = np.lexsort(columns.T)
         return left[order], right[order]
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
-        return self._plot(val, ax)
 
     def _score(self, value: float) -> Tensor:
         return torch.tensor(value, dtype=torch.float32, device=self.device)

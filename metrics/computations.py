@@ -12,7 +12,7 @@ from unknot.datamodules import PairDataModule
 from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
 from unknot.metrics.functional.boosting import fit_trees
-from unknot.metrics.functional.checks import Floats, Ints
+from unknot.metrics.functional.checks import Floats, Ints, accuracies
 
 VOTE = 64  # images in a batch that agrees in one factor
 VOTES_AT_ONCE = 500  # bounds the memory
@@ -111,7 +111,7 @@ def downstream(draws: Draws, classifier: str) -> dict[str, float]:
     scores, details = {}, {}
     for size in sizes:
         if classifier == "gbt" and size == draws.num_train:
-            accuracy = (draws.trees.predict(test_codes) == test_factors).mean(0)
+            accuracy = accuracies(draws.predictors.predict(test_codes), test_factors)
         else:
             accuracy = functional.downstream_accuracy(
                 codes[:size], factors[:size], test_codes, test_factors, classifier, draws.backend, per_factor=True
@@ -167,7 +167,7 @@ def unfairness(draws: Draws) -> dict[str, float]:
         size = space.sizes[sensitive]
         factors = space.sample(SENSITIVE_SAMPLES, generator).repeat(size, 1)
         factors[:, sensitive] = torch.arange(size).repeat_interleave(SENSITIVE_SAMPLES)
-        predicted = draws.trees.predict(draws.codes(factors, generator))
+        predicted = draws.predictors.predict(draws.codes(factors, generator))
         for target in varied:
             if target != sensitive:
                 both = predicted[:, target], factors[:, sensitive].numpy()

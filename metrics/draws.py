@@ -86,7 +86,12 @@ class GivenDraws:
     @cached_property
     def trees(self) -> AnyTrees:
         """Boosted trees fitted on :attr:`train`, shared by all metrics that need them."""
-        return fit_trees(*self.train, backend=self.backend, seed=self.seed)
+        return fit_trees(*self.train, backend="unknot" if self.backend == "hist" else self.backend, seed=self.seed)
+
+    @cached_property
+    def predictors(self) -> AnyTrees:
+        """Boosted trees for scores that ask for predictions alone: :attr:`trees`, or quicker ones of ``"hist"``."""
+        return fit_trees(*self.train, backend="hist", seed=self.seed) if self.backend == "hist" else self.trees
 
     @cached_property
     def matrices(self) -> dict[str, FactorCodeMatrix]:

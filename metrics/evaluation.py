@@ -45,7 +45,9 @@ def evaluate(
         seed: of the draws. The same seed gives the same scores, whichever metrics are asked for together.
         repeats: draw so many times, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over the draws
             and ``.std`` holds their standard deviation.
-        backend: ``"unknot"`` or ``"sklearn"``, of boosted trees and of downstream logistic regressions.
+        backend: ``"unknot"``, exact boosted trees; ``"sklearn"``, the reference's, and its downstream logistic
+            regressions; or ``"hist"``, scikit-learn's trees over 256 bins where a score asks for predictions alone
+            (downstream accuracy, unfairness, covariate shift): quicker from some thousand samples on.
         pictures: a folder for pictures of the factor-code matrices of the first draw.
 
     Returns:

@@ -8,7 +8,7 @@ from unknot.metrics import functional
 from unknot.metrics.base import RowMetric, SplitMetric
 
 
-class BetaVAEScore(SplitMetric):
+class BetaVAEScore(SplitMetric, score="beta_vae"):
     """BetaVAE score; see :func:`unknot.metrics.functional.beta_vae_score`.
 
     Args:
@@ -31,7 +31,7 @@ class BetaVAEScore(SplitMetric):
         return self._score(functional.beta_vae_score(*self.split()))
 
 
-class FactorVAEScore(SplitMetric):
+class FactorVAEScore(SplitMetric, score="factor_vae"):
     """FactorVAE score; see :func:`unknot.metrics.functional.factor_vae_score`.
 
     Args:
@@ -61,7 +61,7 @@ class FactorVAEScore(SplitMetric):
         return self._score(functional.factor_vae_score(*self.split(), latent_dim=self.latent_dim))
 
 
-class Unfairness(RowMetric):
+class Unfairness(RowMetric, score="unfairness"):
     """Unfairness of predictions; see :func:`unknot.metrics.functional.unfairness`.
 
     Args:
@@ -74,8 +74,6 @@ class Unfairness(RowMetric):
     >>> metric.compute()
     tensor(0.2222)
     """
-
-    higher_is_better = False
 
     def __init__(self, reduction: Literal["mean", "uniform", "max"] = "mean", **kwargs: Any) -> None:
         super().__init__(**kwargs)

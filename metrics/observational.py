@@ -1,5 +1,7 @@
 """Scores of codes and factors as ``torchmetrics.Metric``: the functions of ``functional``, fed in batches."""
 
+import warnings
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,7 +17,7 @@ from unknot.metrics.functional.identifiability import Correlation
 from unknot.metrics.functional.infomec import Pruning
 
 
-class MIG(RowMetric):
+class MIG(RowMetric, score="mig"):
     """Mutual Information Gap; see :func:`unknot.metrics.functional.mig`.
 
     >>> metric = MIG()
@@ -34,13 +36,14 @@ class MIG(RowMetric):
         return self._score(functional.mig(*self.rows(), self.bins))
 
 
-class DCI(SplitMetric):
+class DCI(SplitMetric, score="dci"):
     """Disentanglement, completeness and informativeness; see :func:`unknot.metrics.functional.dci`.
 
     Args:
         backend: ``"unknot"`` or ``"sklearn"``, of the boosted trees.
         score: one of ``"disentanglement"``, ``"completeness"``, ``"informativeness_train"`` and
-            ``"informativeness_test"``, for a single number that can be logged and plotted; by default all four.
+            ``"informativeness_test"``, for a single number that can be logged and plotted; by default all four, called
+            ``dci_disentanglement`` and so on.
         test_fraction: share of the rows to test on.
         seed: of the split, and of scikit-learn's trees.
         kwargs: of ``torchmetrics.Metric``.
@@ -48,7 +51,7 @@ class DCI(SplitMetric):
     >>> metric = DCI()
     >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
     >>> metric.update(factors.float(), factors)
-    >>> metric.compute()["informativeness_test"]
+    >>> metric.compute()["dci_informativeness_test"]
     tensor(1.)
     >>> metric = DCI(score="disentanglement")
     >>> metric.update(factors.float(), factors)
@@ -67,10 +70,23 @@ class DCI(SplitMetric):
         scores = functional.dci(*self.split(), backend=self.backend, seed=self.seed)
         if self.score is not None:
             return self._score(scores[self.score])
-        return {name: self._score(scores[name]) for name in SCORES}
+        return _Renamed({f"dci_{name}": self._score(scores[name]) for name in SCORES})
 
 
-class SAP(SplitMetric):
+class _Renamed(dict[str, Tensor]):
+    """Scores that were called by their last words before: these names work for one more release."""
+
+    def __missing__(self, name: str) -> Tensor:
+        if f"dci_{name}" not in self:
+            raise KeyError(name)
+        warnings.warn(f"DCI calls this score 'dci_{name}' now.", DeprecationWarning, stacklevel=2)
+        return self[f"dci_{name}"]
+
+    def __reduce__(self) -> Any:  # as torch.load reads without being told of this class
+        return OrderedDict, (), None, None, iter(self.items())
+
+
+class SAP(SplitMetric, score="sap"):
     """Separated Attribute Predictability; see :func:`unknot.metrics.functional.sap`.
 
     Args:
@@ -93,7 +109,7 @@ class SAP(SplitMetric):
         return self._score(functional.sap(*self.split(), continuous_factors=self.continuous_factors))
 
 
-class Modularity(RowMetric):
+class Modularity(RowMetric, score="modularity"):
     """Modularity; see :func:`unknot.metrics.functional.modularity`.
 
     Args:
@@ -116,7 +132,7 @@ class Modularity(RowMetric):
         return self._score(functional.modularity(*self.rows(), self.bins))
 
 
-class Explicitness(SplitMetric):
+class Explicitness(SplitMetric, score="explicitness"):
     """Explicitness; see :func:`unknot.metrics.functional.explicitness`.
 
     Args:
@@ -134,7 +150,7 @@ class Explicitness(SplitMetric):
         return self._score(functional.explicitness(*self.split()))
 
 
-class IRS(RowMetric):
+class IRS(RowMetric, score="irs"):
     """Interventional Robustness Score; see :func:`unknot.metrics.functional.irs`.
 
     Args:
@@ -158,7 +174,7 @@ class IRS(RowMetric):
         return self._score(functional.irs(*self.rows(), self.bins, self.quantile))
 
 
-class DownstreamAccuracy(SplitMetric):
+class DownstreamAccuracy(SplitMetric, score="downstream_gbt"):
     """Mean accuracy of predicting the factors; see :func:`unknot.metrics.functional.downstream_accuracy`.
 
     Args:
@@ -184,7 +200,7 @@ class DownstreamAccuracy(SplitMetric):
         return self._score(functional.downstream_accuracy(*self.split(), self.classifier, self.backend))
 
 
-class TotalCorrelation(RowMetric):
+class TotalCorrelation(RowMetric, score="total_correlation"):
     """Gaussian total correlation of the codes; see :func:`unknot.metrics.functional.total_correlation`.
 
     >>> metric = TotalCorrelation()
@@ -192,9 +208,6 @@ class TotalCorrelation(RowMetric):
     >>> bool(metric.compute() < 0.01)
     True
     """
-
-    higher_is_better = False
-    plot_upper_bound = None
 
     def update(self, codes: Any, factors: Any = None) -> None:
         """Add codes ``[N, D]``. Factors are not looked at: they are accepted so that a collection can pass them."""
@@ -223,8 +236,6 @@ class FactorCodes(SplitMetric):
     tensor([[1.0986],
             [0.0000]])
     """
-
-    higher_is_better = None
 
     def __init__(
         self,
@@ -263,7 +274,7 @@ class FactorCodes(SplitMetric):
         return plot_matrix(self._matrix() if val is None else val, self.factor_names, ax)
 
 
-class InfoMEC(RowMetric):
+class InfoMEC(RowMetric, score="infomec"):
     """InfoM, InfoE and InfoC; see :func:`unknot.metrics.functional.infomec`.
 
     Args:
@@ -288,7 +299,7 @@ class InfoMEC(RowMetric):
         return {name: self._score(value) for name, value in scores.items()}
 
 
-class MCC(RowMetric):
+class MCC(RowMetric, score="mcc"):
     """Mean correlation coefficient; see :func:`unknot.metrics.functional.mcc`.
 
     Args:

@@ -56,7 +56,7 @@ def score(
         binning: ``"uniform"`` for bins of equal width, ``"quantile"`` for bins of about equally many rows.
         seed: of the split.
         repeats: split so many times, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over them.
-        backend: ``"unknot"`` or ``"sklearn"``, of boosted trees.
+        backend: ``"unknot"``, ``"sklearn"`` or ``"hist"``, of boosted trees; see :func:`unknot.metrics.evaluate`.
 
     >>> rng = np.random.default_rng(0)
     >>> factors = rng.integers(0, 5, size=(600, 2)).astype(float)

@@ -5,16 +5,15 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
 from unknot._lightning import pl
-from unknot.metrics.base import RowMetric
+from unknot.metrics.base import RowMetric, ScoreMetric
 from unknot.metrics.functional.masks import Average, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
 
 
-class SetAveragePrecision(RowMetric):
+class SetAveragePrecision(RowMetric, score="ap"):
     """Average precision of predicted sets; see :func:`unknot.metrics.functional.set_average_precision`.
 
     Images are put into an order that depends on their values only, which matters for predictions of equal confidence.
@@ -50,7 +49,7 @@ def ap_names(thresholds: Sequence[float]) -> list[str]:
     return [f"ap_{threshold:g}" for threshold in thresholds]
 
 
-class AdjustedRandIndex(Metric):
+class AdjustedRandIndex(ScoreMetric, score="ari"):
     """Mean adjusted Rand index over images; see :func:`unknot.metrics.functional.adjusted_rand_index`.
 
     Args:
@@ -63,11 +62,6 @@ class AdjustedRandIndex(Metric):
     >>> metric.compute()
     tensor(1.)
     """
-
-    is_differentiable = False
-    higher_is_better: bool | None = True
-    full_state_update = False
-    plot_upper_bound: float | None = 1.0
 
     scores: list[Tensor]
 
@@ -83,15 +77,11 @@ class AdjustedRandIndex(Metric):
 
     def compute(self) -> Tensor:
         """The mean over all images with pixels to count."""
-        scores = dim_zero_cat(self.scores)
+        scores = dim_zero_cat(self.need(self.scores))
         return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
 
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
-        return self._plot(val, ax)
 
-
-class MeanIoU(Metric):
+class MeanIoU(ScoreMetric, score="miou"):
     """Mean intersection over union of matched masks; see :func:`unknot.metrics.functional.mean_iou`.
 
     Args:
@@ -107,11 +97,6 @@ class MeanIoU(Metric):
     tensor(1.)
     """
 
-    is_differentiable = False
-    higher_is_better: bool | None = True
-    full_state_update = False
-    plot_lower_bound: float | None = 0.0
-    plot_upper_bound: float | None = 1.0
     kind: ClassVar[Literal["iou", "best_overlap", "recovery"]] = "iou"
 
     scores: list[Tensor]
@@ -134,12 +119,8 @@ class MeanIoU(Metric):
 
     def compute(self) -> Tensor:
         """The mean over all images with objects, or over all objects."""
-        scores = dim_zero_cat(self.scores)
+        scores = dim_zero_cat(self.need(self.scores))
         return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
-        return self._plot(val, ax)
 
 
 class MeanBestOverlap(MeanIoU):

@@ -18,7 +18,7 @@ from unknot.labels import MISSING
 from unknot.metrics.functional.checks import Floats, Ints, by_missing
 from unknot.metrics.functional.splitting import DEPTH, Splitter, assign, descend
 
-Backend = Literal["unknot", "sklearn"]
+Backend = Literal["unknot", "sklearn", "hist"]
 ROUNDS = 100
 LEARNING_RATE = 0.1
 
@@ -122,7 +122,22 @@ class PartialTrees(NamedTuple):
         return predicted
 
 
-AnyTrees = Trees | SklearnTrees | PartialTrees
+class HistTrees(NamedTuple):
+    """scikit-learn's ``HistGradientBoostingClassifier`` for each factor that varies: predictions, no importances."""
+
+    models: list[Any]
+
+    @property
+    def importance(self) -> Floats:
+        """What these trees do not have."""
+        raise ValueError("backend='hist' predicts and gives no importances: use 'unknot' or 'sklearn'.")
+
+    def predict(self, codes: Floats) -> Ints:
+        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        return np.stack([model.predict(codes) for model in self.models], axis=1)
+
+
+AnyTrees = Trees | SklearnTrees | PartialTrees | HistTrees
 
 
 def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: int = 0) -> AnyTrees:
@@ -131,7 +146,9 @@ def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: i
     Args:
         codes: to learn from.
         factors: to predict, -1 in rows that are left out for a factor.
-        backend: ``"unknot"`` for :func:`boost`, ``"sklearn"`` for the reference's ``GradientBoostingClassifier``.
+        backend: ``"unknot"`` for :func:`boost`, ``"sklearn"`` for the reference's ``GradientBoostingClassifier``, and
+            ``"hist"`` for ``HistGradientBoostingClassifier`` with as many trees of the same depth: thresholds between
+            256 bins, and no importances.
         seed: of scikit-learn's trees, which break ties at random.
     """
     if (factors == MISSING).any():
@@ -141,15 +158,15 @@ def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: i
             if len(codes[rows])
         ]
         importance = np.zeros((codes.shape[1], factors.shape[1]))
-        for columns, part in parts:
+        for columns, part in parts if backend != "hist" else []:
             importance[:, columns] = part.importance
         return PartialTrees(parts, importance)
     if backend == "unknot":
         return boost(codes, factors)
-    if backend != "sklearn":
-        raise ValueError(f"backend must be 'unknot' or 'sklearn', got {backend!r}.")
+    if backend not in ("sklearn", "hist"):
+        raise ValueError(f"backend must be 'unknot', 'sklearn' or 'hist', got {backend!r}.")
     from sklearn.dummy import DummyClassifier
-    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 
     importance = np.zeros((codes.shape[1], factors.shape[1]))
     models = []
@@ -157,9 +174,15 @@ def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: i
         if (factor == factor[0]).all():  # the classifier refuses a single class
             models.append(DummyClassifier().fit(codes, factor))
             continue
+        if backend == "hist":
+            hist = HistGradientBoostingClassifier(
+                learning_rate=LEARNING_RATE, max_iter=ROUNDS, max_depth=DEPTH, early_stopping=False, random_state=seed
+            )
+            models.append(hist.fit(codes, factor))
+            continue
         models.append(GradientBoostingClassifier(random_state=seed).fit(codes, factor))
         importance[:, column] = models[-1].feature_importances_.clip(min=0)  # rounding may leave -1e-19
-    return SklearnTrees(models, importance)
+    return HistTrees(models) if backend == "hist" else SklearnTrees(models, importance)
 
 
 def _probabilities(scores: Tensor, widths: list[int]) -> Tensor:

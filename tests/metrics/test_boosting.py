@@ -6,6 +6,7 @@ import torch
 from scipy.stats import spearmanr
 from sklearn.ensemble import GradientBoostingClassifier
 
+from unknot.metrics import functional, score
 from unknot.metrics.functional import dci
 from unknot.metrics.functional.boosting import ROUNDS, boost, fit_trees
 from unknot.metrics.functional.splitting import Splitter
@@ -292,3 +293,18 @@ def test_dci_of_thirty_representations_hardly_depends_on_the_backend():
     assert np.abs(scores[:, 0] - scores[:, 1]).max() <= 0.03
     for kind in range(2):
         assert spearmanr(scores[:, 0, kind], scores[:, 1, kind]).statistic >= 0.98
+
+
+def test_trees_over_bins_predict_and_have_no_importances():
+    rng = np.random.default_rng(0)
+    factors = rng.integers(0, 4, size=(600, 2))
+    codes = factors + 0.2 * rng.normal(size=(600, 2))
+    rows = codes[:400], factors[:400], codes[400:], factors[400:]
+    exact, binned = (functional.downstream_accuracy(*rows, "gbt", backend) for backend in ("unknot", "hist"))
+    assert abs(exact - binned) < 0.03
+    with pytest.raises(ValueError, match="no importances"):
+        functional.dci(*rows, backend="hist")
+    scores = score(codes, factors, ["dci", "downstream_gbt"], backend="hist")
+    again = score(codes, factors, ["dci", "downstream_gbt"])
+    assert scores["dci"] == again["dci"]
+    assert abs(scores["downstream_gbt"] - again["downstream_gbt"]) < 0.05

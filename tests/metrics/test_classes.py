@@ -96,6 +96,10 @@ def test_is_the_function_whatever_the_batches_and_their_order(name):
     metric, function = updated(name), ALL[name][1]
     value = metric.compute()
     expected = function(*metric.rows() if name in ON_ALL_ROWS else metric.split())
+    if name == "dci":
+        expected = {f"dci_{key}": number for key, number in expected.items() if key != "importance"}
+        with pytest.warns(DeprecationWarning, match="dci_completeness"):
+            assert value["completeness"] == value["dci_completeness"]
     if name in ("dci", "infomec"):
         assert value.keys() == expected.keys() - {"importance"}
         assert all(value[key] == torch.tensor(expected[key]) for key in value)
@@ -328,7 +332,7 @@ def test_two_processes_agree_with_one_to_the_last_digit(tmp_path, monkeypatch, r
 
 BAD = {
     "flat codes": (torch.rand(4), torch.ones(4, 2, dtype=torch.long), r"codes must have shape \[N, D\]"),
-    "float factors": (torch.rand(4, 2), torch.rand(4, 2), "factors must be integer classes"),
+    "complex factors": (torch.rand(4, 2), torch.rand(4, 2).cfloat(), "factors must be integer classes"),
     "rows": (torch.rand(4, 2), torch.ones(3, 2, dtype=torch.long), "as many rows, got 4 and 3"),
 }
 
@@ -365,8 +369,51 @@ def test_one_number_of_dci_can_be_logged_and_drawn():
     whole = m.DCI()
     whole.update(codes, factors)
     values = collection.compute()
-    assert values["dci"] == whole.compute()["disentanglement"]
+    assert values["dci"] == whole.compute()["dci_disentanglement"]
     collection.plot()
     plt.close("all")
     with pytest.raises(ValueError, match="score must be one of disentanglement, completeness"):
         m.DCI(score="dci")
+
+
+def test_compute_before_update_says_so() -> None:
+    for metric in (m.MIG(), m.DCI(), m.AdjustedRandIndex(), m.SetAveragePrecision()):
+        with (
+            pytest.warns(UserWarning, match="before"),
+            pytest.raises(ValueError, match=r"call update\(\.\.\.\) before"),
+        ):
+            metric.compute()
+
+
+def test_labels_that_are_missing_do_not_count() -> None:
+    codes, factors = codes_and_factors()
+    labels = factors.float()
+    labels[::3] = torch.nan
+    negative = torch.where(labels.isnan(), -1, factors)
+    kept = torch.arange(len(codes)) % 3 > 0
+    for build in (m.MIG, m.IRS, m.SAP, m.Explicitness):
+        values = []
+        for rows in (labels, negative):
+            metric = build()
+            for part in (slice(0, 50), slice(50, None)):
+                metric.update(codes[part], rows[part])
+            values.append(metric.compute())
+        assert values[0] == values[1]
+        if build in (m.MIG, m.IRS):
+            metric = build()
+            metric.update(codes[kept], factors[kept])
+            assert metric.compute() == values[0]
+
+
+def test_a_collection_says_what_its_numbers_are() -> None:
+    codes, factors = codes_and_factors()
+    collection = MetricCollection([m.MIG(), m.DCI(), m.InfoMEC()])
+    collection.update(codes, factors)
+    assert {"MIG", "dci_disentanglement", "dci_informativeness_test", "infom"} <= collection.compute().keys()
+    plt.close(collection.plot(together=True)[0])
+    single = MetricCollection({"dci": m.DCI(score="disentanglement"), "mig": m.MIG()})
+    single.update(codes, factors)
+    for figure, _ in single.plot():
+        plt.close(figure)
+    for cls, bounds in ((m.MIG, (0, 1)), (m.TotalCorrelation, (0, None)), (m.AdjustedRandIndex, (-1, 1))):
+        assert (cls.plot_lower_bound, cls.plot_upper_bound) == bounds
