@@ -11,7 +11,7 @@ import pandas as pd
 from common import fill
 
 from unknot.hub import list_checkpoints
-from unknot.hub.cards import label
+from unknot.metrics.registry import about
 from unknot.studies import load_results, shipped
 from unknot.studies.population import METHODS
 
@@ -77,7 +77,7 @@ def checkpoints(rows: list[Any]) -> str:
     others = ["", "| | data | seed | scores | MB |", "|---|---|---|---|---|"]
     for row in rows:
         of_codes = any(score in row.scores for score in SHOWN)
-        told = [f"{label(score)} {value:.3f}" for score, value in row.scores.items()]
+        told = [f"{about(score).title} {value:.3f}" for score, value in row.scores.items()]
         values = [_value(row.scores, score) for score in SHOWN] if of_codes else [", ".join(told)]
         size = f"{row.bytes / 1e6:.1f}" if row.bytes else "-"
         line = f"| `{row.ref}` | {row.dataset} | {row.seed} | {' | '.join(values)} | {size} |"

@@ -149,9 +149,11 @@ class Finding:
 def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The populations that claims are decided on, from bundled tables by name.
 
-    Those of one data set and image size are joined, so that models with pairs or labels stand beside models without.
+    Those of one data set and image size are joined, so that models with pairs or labels stand beside models without. A
+    table that another one repeats with more takes its place as soon as all of its models are done.
     """
-    single = "unsupervised32" if "unsupervised32" in tables else "dsprites32"
+    single = "single"
+    tables = {**tables, single: unsupervised(tables)}
     parts: dict[str, tuple[str, ...]] = {
         "dSprites": (single,),
         "rooms": ("rooms32",),
@@ -176,10 +178,29 @@ def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         kinds["up to 6 objects"] = sets.model == "equal, up to 6 objects"
         found = {name: sets[rows] for name, rows in kinds.items() if rows.any()}
     for name, members in parts.items():
-        there = [tables[member] for member in members if member in tables]
-        if {*members} - optional <= tables.keys():
+        there = [tables[member] for member in members if member in tables and len(tables[member])]
+        if len(there) >= len({*members} - optional):
             found[name] = pd.concat(there, ignore_index=True)
     return found
+
+
+def unsupervised(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The models of dSprites that have neither pairs nor labels.
+
+    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them where all are done.
+    """
+    if _complete(tables, "unsupervised32"):
+        return tables["unsupervised32"]
+    table = tables.get("dsprites32", pd.DataFrame())
+    if len(table) and _complete(tables, "capacity32"):
+        better = tables["capacity32"]
+        kept = [table[table.method != "AnnealedVAE"], better[better.method == "AnnealedVAE"]]
+        return pd.concat(kept, ignore_index=True)
+    return table
+
+
+def _complete(tables: Mapping[str, pd.DataFrame], name: str) -> bool:
+    return name in tables and tables[name].attrs.get("models") == tables[name].attrs.get("planned")
 
 
 # Measures
