@@ -7,6 +7,7 @@ from unknot.zoo.factorised_support import HFSVAE
 from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
+from unknot.zoo.quantised import QLAE, StyleDecoder, StyleEncoder
 from unknot.zoo.reasoning import MeanEncoder, PanelCNN, WReN
 from unknot.zoo.registry import MODELS, list_models, list_networks, register_model, register_network
 from unknot.zoo.schedules import Anneal, WarmupCosine
@@ -22,7 +23,7 @@ for _model in (
     *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
     *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
     *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
-    *(HFSVAE, SlowVAE),
+    *(HFSVAE, SlowVAE, QLAE),
     *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, WReN),
 ):
     register_model(_model)
@@ -35,6 +36,8 @@ for _network in (
     MLPDecoder,
     PanelCNN,
     MeanEncoder,
+    StyleEncoder,
+    StyleDecoder,
 ):
     register_network(_network)
 register_network(Bernoulli, name="bernoulli")
@@ -48,6 +51,7 @@ __all__ = [
     "HFSVAE",
     "MLVAE",
     "MODELS",
+    "QLAE",
     "S2DIPVAEI",
     "VAE",
     "AdaGVAE",
@@ -81,6 +85,8 @@ __all__ = [
     "SlotMLPSetPredictor",
     "SlotSetPredictor",
     "SlowVAE",
+    "StyleDecoder",
+    "StyleEncoder",
     "SupervisedVAE",
     "WReN",
     "WarmupCosine",

@@ -34,8 +34,11 @@ class Model(Pretrained, pl.LightningModule):
 
     image_shape: tuple[int, int, int]
 
+    optimizer_class: ClassVar[type[torch.optim.Adam]] = torch.optim.Adam
+    """The model's own optimiser: Adam, or one of its subclasses."""
+
     optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer] | None = None
-    """Makes the optimiser from parameters or groups of them, instead of the model's own Adam."""
+    """Makes the optimiser from parameters or groups of them, instead of the model's own."""
 
     scheduler: Callable[[torch.optim.Optimizer], Any] | None = None
     """Makes a schedule for the optimiser, instead of the model's own; it moves at every step."""
@@ -136,7 +139,7 @@ class Model(Pretrained, pl.LightningModule):
             trainer = self._trainer
             clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
             fused = not clips and all(parameter.is_cpu for group in groups for parameter in group["params"])
-            optimizer: torch.optim.Optimizer = torch.optim.Adam(groups, lr=self.lr, fused=fused or None)
+            optimizer: torch.optim.Optimizer = self.optimizer_class(groups, lr=self.lr, fused=fused or None)
         else:
             optimizer = self.optimizer(groups)
         self._check_resumed(optimizer)

@@ -14,18 +14,25 @@ from unknot._modes import evaluation_mode
 from unknot._numbers import whole
 from unknot._seeding import kept_generators, seed_device
 from unknot.zoo.base import Model
-from unknot.zoo.vae import VAE
 
 
 @torch.no_grad()
-def draw_traversals(model: VAE, images: Tensor, path: str | Path) -> Path:
+def draw_traversals(
+    model: Any,
+    images: Tensor,
+    path: str | Path,
+    information: Tensor | None = None,
+    title: str = "Traversals: each code from -2 to 2 (label: its KL in nats)",
+) -> Path:
     """Write a PNG with one row per code, the most informative first: what changes as it moves from -2 to 2.
 
     Rows are labelled with the mean KL(q(z_d|x) || p(z_d)) over ``images`` ``[N, C, H, W]`` in nats: a code near zero
-    is not used. The traversals start from the first image.
+    is not used. The traversals start from the first image. A model whose codes have no KL gives other ``information``
+    ``[D]``, and a title that says what it is.
     """
     images = images.to(model.device)
-    information = model.encode(images).kl().mean(0)
+    if information is None:
+        information = model.encode(images).kl().mean(0)
     order = information.argsort(descending=True)
     strips = model.traverse(images[:1])[0, order].cpu()
     rows, columns = strips.shape[:2]
@@ -36,12 +43,12 @@ def draw_traversals(model: VAE, images: Tensor, path: str | Path) -> Path:
         axis.set_ylabel(f"z{code}\n{information[code]:.2f}", rotation=0, ha="right", va="center", fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
-    figure.suptitle("Traversals: each code from -2 to 2 (label: its KL in nats)", fontsize=10)
+    figure.suptitle(title, fontsize=10)
     return _save(figure, path)
 
 
 @torch.no_grad()
-def draw_reconstructions(model: VAE, images: Tensor, path: str | Path) -> Path:
+def draw_reconstructions(model: Any, images: Tensor, path: str | Path) -> Path:
     """Write a PNG with images ``[N, C, H, W]`` above and their reconstructions below."""
     images = images.to(model.device)
     pairs = torch.cat([images, model.reconstruct(images)]).cpu()

@@ -1,0 +1,348 @@
+"""Quantised latents: an autoencoder whose codes take few learned values, and whose weights decay.
+
+Hsu et al., 2023, "Disentanglement via Latent Quantization". Code j of an image is the nearest of its own values V_j to
+what the encoder gives, and the decoder sees nothing else:
+
+    min -log p(x|ẑ) / P + λ_q 1/D Σ_j (sg(z_j) - q_j)² + λ_c 1/D Σ_j (z_j - sg(q_j))²
+    q_j = argmin_{v in V_j} |z_j - v|,   ẑ = z + sg(q - z)
+
+The gradient of ẑ passes straight to the encoder. P is the number of pixels and channels: the weights λ are relative to
+the mean over pixels, not to the sum that other models minimise. Few values and strong weight decay are what makes codes
+disentangle; there is no prior and no noise.
+"""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unknot._numbers import counts, not_negative, whole
+from unknot.zoo.base import Model, first_of
+from unknot.zoo.likelihoods import Likelihood, at_least_float, without_traces
+from unknot.zoo.networks import (
+    channels_last,
+    check_image_shape,
+    check_images,
+    check_widths,
+    crop,
+    margins,
+    output_shape,
+)
+from unknot.zoo.registry import Network, make_network
+from unknot.zoo.transposed import Transposed
+
+SMALLEST = 17  # instance normalisation needs more than one place in the smallest map
+NORM_EPSILON = 1e-6
+SLOPE = 0.2
+
+
+class Quantised(NamedTuple):
+    """What the encoder gives, the nearest values, and their numbers: each ``[N, D]``."""
+
+    continuous: Tensor
+    codes: Tensor
+    indices: Tensor
+
+    def straight_through(self) -> Tensor:
+        """The codes, with the gradient of what they were quantised from."""
+        return self.continuous + (self.codes - self.continuous).detach()
+
+
+def quantise(continuous: Tensor, values: Tensor) -> Quantised:
+    """The nearest of each code's own values.
+
+    Args:
+        continuous: ``[N, D]``.
+        values: ``[D, V]``.
+
+    >>> quantise(torch.tensor([[-2.0, 0.2]]), torch.tensor([[-0.5, 0.5], [0.0, 1.0]])).codes
+    tensor([[-0.5000,  0.0000]])
+    """
+    with torch.no_grad():
+        indices = (continuous[..., None] - values).abs().argmin(-1)
+    codes = values.expand(len(continuous), -1, -1).gather(2, indices[..., None])[..., 0]
+    return Quantised(continuous, codes, indices)
+
+
+class QLAE(Model):
+    """Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
+
+    The representation is the values; ``encode(images).indices`` are their numbers. The paper takes twice as many codes
+    as there are factors, and trains 200,000 steps of 128 images with each entry of the gradient clipped to 1.
+
+    Args:
+        image_shape: (channels, height, width).
+        latent_dim: number D of codes.
+        num_values: number of values of each code.
+        lr: learning rate of AdamW.
+        weight_decay: of all weights but biases and values; 0.1 in the paper, 0.001 on MPI3D.
+        quantisation_weight: λ_q, which moves values to codes.
+        commitment_weight: λ_c, which moves codes to values.
+        likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
+        encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
+        decoder: what maps codes to outputs; by default :class:`StyleDecoder`, which is part of the method.
+
+    >>> model = QLAE(image_shape=(1, 32, 32), latent_dim=4)
+    >>> codes = model.represent(torch.rand(2, 1, 32, 32))
+    >>> bool(torch.isin(codes, model.values).all())
+    True
+    """
+
+    family = "quantised"
+    capabilities = frozenset({"codes", "decode", "levels"})
+    optimizer_class = torch.optim.AdamW
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        num_values: int = 10,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        quantisation_weight: float = 0.01,
+        commitment_weight: float = 0.01,
+        likelihood: Network = "bernoulli",
+        encoder: Network = None,
+        decoder: Network = None,
+    ) -> None:
+        super().__init__(lr)
+        not_negative(
+            weight_decay=weight_decay, quantisation_weight=quantisation_weight, commitment_weight=commitment_weight
+        )
+        self.image_shape = check_image_shape(image_shape, smallest=1)
+        self.latent_dim, self.num_values = whole("latent_dim", latent_dim), whole("num_values", num_values)
+        self.weight_decay = weight_decay
+        self.quantisation_weight, self.commitment_weight = quantisation_weight, commitment_weight
+        recipes: dict[str, Any] = {}
+        shown, recipes["likelihood"] = make_network(likelihood, "likelihood", "bernoulli")
+        if not isinstance(shown, Likelihood):
+            raise ValueError(f"likelihood must be a Likelihood, such as 'bernoulli', got {type(shown).__name__}.")
+        self.likelihood = shown
+        self.encoder, recipes["encoder"] = make_network(
+            encoder, "encoder", "StyleEncoder", image_shape=self.image_shape
+        )
+        features = output_shape(self.encoder, self.image_shape, "encoder", "features [N, F]")
+        self.head = nn.Linear(math.prod(features), self.latent_dim)
+        self.values = nn.Parameter(torch.linspace(-0.5, 0.5, self.num_values).repeat(self.latent_dim, 1))
+        self.decoder, recipes["decoder"] = make_network(
+            decoder, "decoder", "StyleDecoder", latent_dim=self.latent_dim, image_shape=self.image_shape
+        )
+        drawn = output_shape(self.decoder, (self.latent_dim,), "decoder", f"outputs {list(self.image_shape)}")
+        if drawn != self.image_shape:
+            raise ValueError(
+                f"The decoder {type(self.decoder).__name__} draws {list(drawn)}, but image_shape is "
+                f"{list(self.image_shape)}."
+            )
+        self.save_hyperparameters(ignore=[*recipes])
+        self.keep_recipes(recipes)
+        channels_last(self)
+
+    # Inference
+
+    def encode(self, images: Tensor) -> Quantised:
+        """Codes of images ``[N, C, H, W]``, before and after quantisation."""
+        self.check_images(images)
+        features = self.encoder(images.to(self.dtype, memory_format=torch.channels_last)).flatten(1)
+        return quantise(at_least_float(self.head(features)), at_least_float(self.values))
+
+    def represent(self, images: Tensor) -> Tensor:
+        """The quantised codes: ``[N, D]``."""
+        return self.encode(images).codes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as :meth:`represent`."""
+        return self.represent(images)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Mean image for codes ``[N, D]``, of these values or others: ``[N, C, H, W]``."""
+        if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
+            found = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
+            raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
+        return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Images decoded from their own codes: ``[N, C, H, W]``."""
+        return self.decode(self.represent(images))
+
+    @torch.no_grad()
+    def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
+        """Change one code of each image at a time and decode.
+
+        Args:
+            images: ``[N, C, H, W]``.
+            values: what each code is set to, ``[V]``; by default its own values, in order.
+
+        Returns:
+            ``[N, D, V, C, H, W]``.
+        """
+        start = self.represent(images)
+        own = self.values.sort(1).values if values is None else torch.as_tensor(values).expand(self.latent_dim, -1)
+        codes = start[:, None, None, :].repeat(1, self.latent_dim, own.shape[1], 1)
+        each = torch.arange(self.latent_dim)
+        codes[:, each, :, each] = own.to(start)[:, None]
+        return self.decode(codes.flatten(0, 2)).unflatten(0, codes.shape[:3])
+
+    # Objective
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """All terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
+        images = first_of(batch)
+        latents = self.encode(images)
+        outputs = without_traces(self.decoder(latents.straight_through().to(self.dtype)))
+        reconstruction = self.likelihood(images, outputs)
+        quantisation = F.mse_loss(latents.codes, latents.continuous.detach())
+        commitment = F.mse_loss(latents.continuous, latents.codes.detach())
+        loss = (
+            reconstruction / math.prod(self.image_shape)
+            + self.quantisation_weight * quantisation
+            + self.commitment_weight * commitment
+        )
+        terms = {"reconstruction": reconstruction, "quantisation": quantisation, "commitment": commitment}
+        return terms | {"loss": loss}
+
+    # Training
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Weights, which decay, and biases and values, which do not."""
+        free = [weight for name, weight in self.named_parameters() if name.endswith("bias") or name == "values"]
+        kept = set(free)
+        decaying = [weight for weight in self.parameters() if weight not in kept]
+        return [
+            {"params": decaying, "weight_decay": self.weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ]
+
+    def check_images(self, images: Tensor, values: bool | None = None) -> None:
+        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
+        remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
+        check_images(images, self.image_shape, values, self.likelihood.support, remedy)
+
+    @torch.no_grad()
+    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
+        """Traversals of the first image, codes that use most values first, and reconstructions."""
+        from unknot.zoo.pictures import draw_reconstructions, draw_traversals  # Matplotlib takes a while
+
+        images = first_of(batch)
+        used = F.one_hot(self.encode(images.to(self.device)).indices, self.num_values).float().mean(0)
+        entropy = -torch.special.xlogy(used, used).sum(1)
+        title = "Traversals: each code through its values (label: their entropy in nats)"
+        return [
+            draw_traversals(self, images, folder / f"traversals{suffix}.png", entropy, title),
+            draw_reconstructions(self, images[:num_images], folder / f"reconstructions{suffix}.png"),
+        ]
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Representation of a batch."""
+        return self.represent(first_of(batch))
+
+
+class StyleEncoder(nn.Sequential):
+    """The encoder of QLAE: four stages of convolutions 3x3 and one 4x4 that halves the sides, then dense layers.
+
+    Instance normalisation and a leaky ReLU (0.2) follow each convolution; no biases before them. Sides that are no
+    multiples of 16 are padded with zeros.
+
+    Args:
+        image_shape: (channels, height, width), sides from 17 up.
+        widths: channels of the stages.
+        depth: convolutions of a stage.
+        hidden: widths of the dense layers.
+
+    >>> StyleEncoder((1, 32, 32), widths=(8, 8, 16, 16))(torch.rand(2, 1, 32, 32)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        widths: tuple[int, ...] = (32, 64, 128, 256),
+        depth: int = 3,
+        hidden: tuple[int, ...] = (256, 256),
+    ) -> None:
+        channels, height, width = check_image_shape(image_shape, SMALLEST)
+        counts(depth=depth)
+        self.padding = margins((height, width), 2 ** len(widths))
+        layers: list[nn.Module] = []
+        for before, after in pairwise([channels, *check_widths(list(widths))]):
+            sizes = [before] + [after] * depth
+            for place, (inputs, outputs) in enumerate(pairwise(sizes)):
+                halves = place == depth - 1
+                layers += [
+                    nn.Conv2d(inputs, outputs, 4 if halves else 3, 2 if halves else 1, padding=1, bias=False),
+                    nn.GroupNorm(outputs, outputs, eps=NORM_EPSILON),
+                    nn.LeakyReLU(SLOPE),
+                ]
+        places = math.prod(math.ceil(side / 2 ** len(widths)) for side in (height, width))
+        dense = [widths[-1] * places, *check_widths(list(hidden))]
+        super().__init__(
+            *layers,
+            nn.Flatten(),
+            *(layer for pair in pairwise(dense) for layer in (nn.Linear(*pair), nn.ReLU())),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features ``[N, F]``."""
+        return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
+
+
+class StyleDecoder(nn.Module):
+    """The decoder of QLAE: a learned map that the codes restyle after every layer, as in StyleGAN.
+
+    Dense layers turn codes into a style. In each of four stages transposed convolutions 3x3 and one 4x4, which doubles
+    the sides, are followed by a leaky ReLU (0.2), instance normalisation, and scale and shift from the style. These
+    pass a ReLU, as in the authors' code, so that they are never negative.
+
+    Args:
+        latent_dim: number of codes.
+        image_shape: (channels, height, width), sides from 17 up.
+        widths: channels of the stages.
+        depth: convolutions of a stage.
+        hidden: widths of the dense layers.
+
+    >>> StyleDecoder(4, (1, 32, 32), widths=(16, 16, 8, 8))(torch.rand(2, 4)).shape
+    torch.Size([2, 1, 32, 32])
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        image_shape: tuple[int, int, int],
+        widths: tuple[int, ...] = (256, 128, 64, 32),
+        depth: int = 3,
+        hidden: tuple[int, ...] = (256, 256),
+    ) -> None:
+        super().__init__()
+        channels, height, width = check_image_shape(image_shape, SMALLEST)
+        counts(depth=depth)
+        widths = tuple(check_widths(list(widths)))
+        self.padding = margins((height, width), 2 ** len(widths))
+        dense = [latent_dim, *check_widths(list(hidden))]
+        self.style = nn.Sequential(*(layer for pair in pairwise(dense) for layer in (nn.Linear(*pair), nn.ReLU())))
+        small = [math.ceil(side / 2 ** len(widths)) for side in (height, width)]
+        self.start = nn.Parameter(torch.full((1, widths[0], *small), 0.1))
+        self.layers = nn.ModuleList()
+        self.conditions = nn.ModuleList()
+        before = widths[0]
+        for after in widths:
+            for place in range(depth):
+                doubles = place == depth - 1
+                self.layers.append(
+                    Transposed(before, after, 4 if doubles else 3, 2 if doubles else 1, padding=1, bias=False)
+                )
+                self.conditions.append(nn.Linear(dense[-1], 2 * after))
+                before = after
+        self.last = nn.Conv2d(before, channels, 3, padding=1, bias=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Outputs ``[N, C, H, W]`` for codes ``[N, D]``."""
+        style = self.style(codes)
+        maps = self.start.expand(len(codes), -1, -1, -1)
+        for layer, condition in zip(self.layers, self.conditions, strict=True):
+            scale, shift = F.relu(condition(style))[..., None, None].chunk(2, 1)
+            maps = F.leaky_relu(layer(maps), SLOPE)
+            maps = F.group_norm(maps, maps.shape[1], eps=NORM_EPSILON) * scale + shift
+        return crop(self.last(maps), self.padding)
