@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TYPING := .venv/typing/unknot
-PACKAGES := solvers datamodules metrics zoo training hub studies cli configs
+PACKAGES := solvers datamodules metrics zoo training checkpoints hub studies cli configs
 
 # One process for each core, each of one thread: more only get in each other's way.
 test: export OMP_NUM_THREADS = 1
@@ -29,6 +29,7 @@ lint: $(INSTALLED) $(TYPING)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=.venv/typing $(BIN)/lint-imports --no-cache --no-logo
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/table.py

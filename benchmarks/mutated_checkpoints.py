@@ -265,12 +265,13 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
 
 def prepare() -> None:
     """Read the bundled checkpoints, hide them from the page, and draw the data sets that they need."""
-    from unknot.hub import browsing, load, refs
+    from unknot.checkpoints import names as refs
+    from unknot.hub import browsing, load
     from unknot.studies import shipped
 
     browsing.tqdm = lambda entries, **_: entries  # type: ignore[assignment]
     for name in NAMES:
-        folder = refs.SHIPPED / name
+        folder = refs.BUNDLED / name
         files = ("config.json", "model.safetensors", "README.md")
         BUNDLED[name] = {file: (folder / file).read_bytes() for file in files}
         model = load(folder)
@@ -278,7 +279,7 @@ def prepare() -> None:
 
         if dataset := data_of(model.trained_on, model.image_shape):
             dataset.observe(dataset.factor_space.sample(1))
-    refs.SHIPPED = shipped.FOLDER = Path("/nonexistent")
+    refs.BUNDLED = shipped.FOLDER = Path("/nonexistent")
 
 
 BUNDLED: dict[str, dict[str, bytes]] = {}

@@ -13,10 +13,10 @@ from common import fill
 from unknot.hub import list_checkpoints
 from unknot.metrics.registry import about
 from unknot.studies import load_results, shipped
-from unknot.studies.population import METHODS
+from unknot.studies.study import METHODS
 
 ROOT = Path(__file__).parents[1]
-POPULATIONS, CHECKPOINTS = "studies/tables", "hub/pretrained"
+POPULATIONS, CHECKPOINTS = "studies/tables", "checkpoints/bundled"
 """What the tables are made from; the marks around them name it."""
 SHOWN = {"mig": "MIG", "dci": "DCI", "dci_completeness": "completeness", "sap": "SAP", "modularity": "modularity"}
 

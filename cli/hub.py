@@ -128,7 +128,7 @@ def hub_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from unknot.hub.cards import plain
+    from unknot.checkpoints.card import plain
     from unknot.hub.listing import SOURCES, gather, select
 
     bounds = {}
@@ -162,7 +162,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
     """One line for each checkpoint; scores that were asked for come first, then those that most have."""
-    from unknot.hub.cards import plain
+    from unknot.checkpoints.card import plain
 
     if not rows:
         print("No checkpoints. `unknot hub pull USER/REPO` fetches one; `unknot hub list --help` shows the filters.")
@@ -190,7 +190,7 @@ def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from unknot.hub.cards import plain
+    from unknot.checkpoints.card import plain
     from unknot.hub.listing import show
 
     described = show(arguments.ref, arguments.endpoint)

@@ -1,20 +1,21 @@
 """Trained checkpoints: find them, load them with the right class, publish them, serve them."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unknot._lazy import lazily
+from unknot.checkpoints.errors import (
+    AccessError,
+    ConflictError,
+    IntegrityError,
+    MissingError,
+    OfflineError,
+    TooLargeError,
+    UnreachableError,
+    UnsafeCheckpointError,
+)
 
 if TYPE_CHECKING:
     from unknot.hub.browsing import browse
-    from unknot.hub.errors import (
-        AccessError,
-        ConflictError,
-        IntegrityError,
-        MissingError,
-        OfflineError,
-        TooLargeError,
-        UnreachableError,
-        UnsafeCheckpointError,
-    )
     from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
     from unknot.hub.loading import load
     from unknot.hub.publishing import push
@@ -23,15 +24,7 @@ if TYPE_CHECKING:
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
 _HOMES = {
-    "AccessError": "errors",
     "Checkpoint": "listing",
-    "ConflictError": "errors",
-    "IntegrityError": "errors",
-    "MissingError": "errors",
-    "OfflineError": "errors",
-    "TooLargeError": "errors",
-    "UnreachableError": "errors",
-    "UnsafeCheckpointError": "errors",
     "browse": "browsing",
     "list_checkpoints": "listing",
     "load": "loading",
@@ -63,7 +56,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"unknot.hub.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, _HOMES)

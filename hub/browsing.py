@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tqdm.auto import tqdm
 
 from unknot._files import replacing
-from unknot.hub import client
-from unknot.hub.cards import plain
-from unknot.hub.errors import AccessError, UnreachableError
+from unknot.checkpoints import client
+from unknot.checkpoints.card import plain
+from unknot.checkpoints.errors import AccessError, UnreachableError
 from unknot.hub.index import Entry, Index, place
 from unknot.hub.jobs import Jobs
 from unknot.hub.listing import pull

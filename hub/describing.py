@@ -12,9 +12,10 @@ import torch
 import yaml
 from torch import Tensor
 
-from unknot.hub.cards import Card, digest, facts_of, finite, model_index, plain, scores_of, write_card
+from unknot.checkpoints.card import Card, digest, facts_of, finite, plain, write_card
+from unknot.checkpoints.locate import CONFIG, WEIGHTS
 from unknot.hub.kinds import family_of
-from unknot.hub.sources import CONFIG, WEIGHTS
+from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics.scores import Scores
 from unknot.zoo import MODELS
 

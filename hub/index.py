@@ -12,11 +12,11 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot.hub import cache, client
-from unknot.hub.cards import finite, plain
-from unknot.hub.errors import MissingError
+from unknot.checkpoints import cache, client
+from unknot.checkpoints.card import finite, plain
+from unknot.checkpoints.errors import MissingError
+from unknot.checkpoints.names import bundled_folder
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
-from unknot.hub.refs import shipped_folder
 from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
 from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
@@ -386,7 +386,7 @@ def _scores(folder: Path, run: RunFolder | None) -> Scores:
 def place(row: Checkpoint) -> Path | None:
     """Where the files of what ``load`` would give are, if all of them are here."""
     if "shipped" in row.sources:
-        return shipped_folder(row.ref)
+        return bundled_folder(row.ref)
     if row.commit and cache.cached_commit(row.ref, row.commit):
         return cache.repo_cache(row.ref) / "snapshots" / row.commit
     return None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from unknot.hub.cards import plain
+from unknot.checkpoints.card import plain
 from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from unknot._files import replacing
+from unknot.checkpoints import cache, client
+from unknot.checkpoints.card import MAX_CARD, Card, facts_of, plain, read_card
+from unknot.checkpoints.errors import UnreachableError
+from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS, Remote, resolve
+from unknot.checkpoints.names import bundled_folder, bundled_names, parse_ref
 from unknot.files import read_limited
-from unknot.hub import cache, client
-from unknot.hub.cards import MAX_CARD, Card, facts_of, plain, read_card, scores_of
-from unknot.hub.errors import UnreachableError
-from unknot.hub.refs import parse_ref, shipped_folder, shipped_names
-from unknot.hub.sources import CARD, CONFIG, WEIGHTS, Remote, resolve
+from unknot.hub.model_index import scores_of
 from unknot.metrics.scores import Scores
 
 MAX_REMOTE = 5000
@@ -123,8 +124,8 @@ def gather(
     found: list[Checkpoint] = []
     notes: list[str] = []
     if "shipped" in wanted:
-        for name in shipped_names():
-            folder = shipped_folder(name)
+        for name in bundled_names():
+            folder = bundled_folder(name)
             assert folder is not None
             found.append(describe_folder(folder, name, "shipped").checkpoint)
     if "cached" in wanted:

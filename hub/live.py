@@ -15,9 +15,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from unknot.checkpoints.client import MAX_PIXELS
 from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset
 from unknot.datamodules.matrices import sample_matrices
-from unknot.hub.client import MAX_PIXELS
 from unknot.hub.kinds import data_of, kind_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws

@@ -1,16 +1,12 @@
 """Load a checkpoint by what names it: a shipped name, a repository (and a revision) on a hub, or a folder."""
 
-import inspect
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.cards import plain
-from unknot.hub.sources import Source, check_pinned, resolve
+from unknot.checkpoints.card import plain
+from unknot.checkpoints.locate import WHERE, find
 from unknot.zoo import MODELS
-from unknot.zoo.pretrained import CONFIG, build, read_config
-
-WHERE = frozenset(inspect.signature(resolve).parameters) - {"ref", "fresh"}
-"""Arguments that say where a checkpoint is found; all others are arguments of the model."""
+from unknot.zoo.pretrained import CONFIG, build, overridden, read_config
 
 
 def load(ref: str | Path, **options: Any) -> Any:
@@ -19,7 +15,7 @@ def load(ref: str | Path, **options: Any) -> Any:
     Args:
         ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
         options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
-            :func:`unknot.hub.sources.resolve`. Whatever else is given replaces an argument of the model, such as
+            :func:`unknot.checkpoints.locate.resolve`. Whatever else is given replaces an argument of the model, such as
             ``lr=1e-3`` to train on with.
 
     >>> import tempfile
@@ -38,15 +34,3 @@ def load(ref: str | Path, **options: Any) -> Any:
             "of your own is known once the module is imported that registers it."
         )
     return build(MODELS[name], source, overridden(config, options))
-
-
-def find(ref: str | Path, revision: str | None = None, **where: Any) -> Source:
-    """Where the files of a checkpoint are, as :func:`unknot.hub.sources.resolve` finds them."""
-    check_pinned(ref, revision)
-    return resolve(ref, revision, **where)
-
-
-def overridden(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the arguments among ``options`` in place of its own."""
-    own = {name: value for name, value in options.items() if name not in WHERE}
-    return config | {"arguments": config["arguments"] | own}

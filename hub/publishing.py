@@ -14,14 +14,14 @@ from torch import Tensor
 
 from unknot._files import replacing
 from unknot._modes import evaluation_mode
-from unknot.hub import client
-from unknot.hub.cache import RemoteFile
-from unknot.hub.cards import Card, read_card
+from unknot.checkpoints import client
+from unknot.checkpoints.cache import RemoteFile
+from unknot.checkpoints.card import Card, read_card
+from unknot.checkpoints.errors import AccessError, MissingError
+from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
+from unknot.checkpoints.names import check_repo_id
 from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
-from unknot.hub.errors import AccessError, MissingError
 from unknot.hub.kinds import data_of
-from unknot.hub.naming import check_repo_id
-from unknot.hub.sources import CARD, CONFIG, WEIGHTS
 from unknot.training import RunFolder
 from unknot.training.score_file import ScoreFile
 from unknot.zoo import VAE, Model

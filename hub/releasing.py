@@ -8,14 +8,13 @@ import safetensors
 import torch
 from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
-from unknot.hub import client
-from unknot.hub.cards import write_card
-from unknot.hub.errors import AccessError
+from unknot.checkpoints import client
+from unknot.checkpoints.card import write_card
+from unknot.checkpoints.errors import AccessError
+from unknot.checkpoints.locate import CARD, WEIGHTS
+from unknot.checkpoints.names import bundled_folder, bundled_names, check_repo_id
 from unknot.hub.loading import load
-from unknot.hub.naming import check_repo_id
 from unknot.hub.publishing import content_of, known_about, push, repository, same
-from unknot.hub.refs import shipped_folder, shipped_names
-from unknot.hub.sources import CARD, WEIGHTS
 
 RESULTS_REPO = "results"
 
@@ -48,10 +47,10 @@ def publish_shipped(
         The address of each commit, or of the repository where there was nothing to do.
     """
     where: dict[str, Any] = {"private": private, "endpoint": endpoint, "token": token, "dry_run": dry_run}
-    chosen = [f"unknot/{name.removeprefix('unknot/')}" for name in names or shipped_names()]
-    folders = {name: shipped_folder(name) for name in chosen}
+    chosen = [f"unknot/{name.removeprefix('unknot/')}" for name in names or bundled_names()]
+    folders = {name: bundled_folder(name) for name in chosen}
     if unknown := [name for name, folder in folders.items() if folder is None]:
-        raise ValueError(f"{', '.join(unknown)}: not shipped; there are {', '.join(shipped_names())}.")
+        raise ValueError(f"{', '.join(unknown)}: not shipped; there are {', '.join(bundled_names())}.")
     addresses: list[str] = []
     total = len(chosen) + 1
     try:

@@ -24,13 +24,13 @@ from PIL import Image
 
 from unknot._files import replacing
 from unknot._modes import evaluation_mode, fixed_noise
+from unknot.checkpoints.card import read_card
+from unknot.checkpoints.locate import CARD
+from unknot.checkpoints.names import BUNDLED, ORGANISATION
 from unknot.datamodules import DATASETS, GroundTruthDataset
-from unknot.hub.cards import read_card
 from unknot.hub.describing import Facts, card_text, check_scores, facts_from
 from unknot.hub.loading import load
 from unknot.hub.publishing import assemble, content_of
-from unknot.hub.refs import ORGANISATION, SHIPPED
-from unknot.hub.sources import CARD
 from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
 from unknot.metrics import METRICS as KNOWN
 from unknot.metrics import Draws, Scores, evaluate
@@ -56,7 +56,7 @@ modularity more); weights stay single otherwise. Beyond the printed digits, scor
 def ship(
     name: str,
     trained: Trained,
-    output: Path = SHIPPED,
+    output: Path = BUNDLED,
     metrics: Sequence[str] = METRICS,
     num_train: int = 10_000,
     num_test: int = 5_000,
@@ -122,7 +122,7 @@ def ship(
     return scores
 
 
-def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = SHIPPED) -> Scores:
+def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDLED) -> Scores:
     """Score what a shipped card does not tell yet, by the draws that it was scored by, and give what was new.
 
     Args:
@@ -304,7 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
     parser.add_argument("--add-scores", action="store_true", help="measure what shipped cards lack, without training")
     parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
-    parser.add_argument("--output", type=Path, default=SHIPPED, metavar="DIR", help="(default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in recipes]:
         parser.error(f"{', '.join(unknown)}: not in shipped.yaml, which has {', '.join(recipes)}")

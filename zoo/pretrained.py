@@ -1,7 +1,6 @@
 """Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Nothing is ever unpickled."""
 
 import copy
-import importlib
 import json
 import os
 import shutil
@@ -9,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import safetensors
 import torch
@@ -21,10 +20,8 @@ from unknot._lightning import pl
 from unknot._seeding import kept_generators
 from unknot._signatures import ShowsArguments, signature_of
 from unknot._words import with_article
+from unknot.checkpoints.locate import WHERE, Source, find
 from unknot.files import open_regular, read_limited, replacing, sha256_of
-
-if TYPE_CHECKING:
-    from unknot.hub.sources import Source
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE = ".model.safetensors.before"
@@ -154,7 +151,7 @@ class Pretrained(ShowsArguments):
             ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
                 folder that :meth:`save_pretrained` wrote.
             options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
-                :func:`unknot.hub.sources.resolve`; whatever else is given replaces an argument of the model.
+                :func:`unknot.checkpoints.locate.resolve`; whatever else is given replaces an argument of the model.
 
         >>> import tempfile
         >>> from unknot.zoo import BetaVAE
@@ -163,9 +160,8 @@ class Pretrained(ShowsArguments):
         ...     BetaVAE.from_pretrained(folder).beta, BetaVAE.from_pretrained(folder, beta=4.0).beta
         (2.0, 4.0)
         """
-        loading = _hub("loading")
-        source = loading.find(ref, **{name: value for name, value in options.items() if name in loading.WHERE})
-        config = loading.overridden(read_config(source), options)
+        source = find(ref, **{name: value for name, value in options.items() if name in WHERE})
+        config = overridden(read_config(source), options)
         if config["model"] != cls.__name__:
             raise ValueError(
                 f"{source.label(CONFIG)}: this is {with_article(config['model'])}, not {with_article(cls.__name__)}. "
@@ -190,7 +186,7 @@ class Pretrained(ShowsArguments):
         4.0
         """
         assert isinstance(self, pl.LightningModule)
-        source = _hub("loading").find(ref, **where)
+        source = find(ref, **where)
         config, own = read_config(source), type(self).__name__
         if (name := config["model"]) != own:
             raise ValueError(f"{source.label(CONFIG)}: {with_article(own)} cannot start from {with_article(name)}.")
@@ -213,7 +209,10 @@ class Pretrained(ShowsArguments):
             private: whether a new repository is private, which it is unless this is False.
             options: further ones of :func:`unknot.hub.push`, such as ``seed``, ``command``, ``images`` and ``dry_run``.
         """
-        return _hub("publishing").push(self, repo, scores, private, **options)
+        from unknot.hub import push
+
+        model: Any = self
+        return push(model, repo, scores, private, **options)
 
 
 @contextmanager
@@ -236,9 +235,10 @@ def _kept_beside(folder: Path) -> Iterator[None]:
         raise
 
 
-def _hub(module: str) -> Any:
-    """A module of the hub, which knows the zoo; the zoo looks for it only when it is asked for what is not here."""
-    return importlib.import_module(f"unknot.hub.{module}")
+def overridden(config: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the arguments among ``options`` in place of its own."""
+    own = {name: value for name, value in options.items() if name not in WHERE}
+    return config | {"arguments": config["arguments"] | own}
 
 
 def _unregistered(role: str, network: str) -> str:
@@ -259,7 +259,7 @@ def arguments_of(cls: type[Any]) -> list[str]:
     return list(signature_of(cls).parameters)
 
 
-def read_config(source: "Source") -> dict[str, Any]:
+def read_config(source: Source) -> dict[str, Any]:
     """Read and check ``config.json``."""
     path, label = source.path(CONFIG), source.label(CONFIG)
     try:
@@ -288,7 +288,7 @@ def read_config(source: "Source") -> dict[str, Any]:
     return config
 
 
-def build(cls: type[Any], source: "Source", config: dict[str, Any]) -> Any:
+def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
     """A model of class ``cls`` with the arguments of ``config`` and the weights of ``source``, in evaluation mode."""
     label, arguments = source.label(CONFIG), config["arguments"]
     known = arguments_of(cls)
@@ -342,7 +342,7 @@ def _absent(model: Any, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in names))
 
 
-def _weights_path(source: "Source", recorded: str | None) -> Path:
+def _weights_path(source: Source, recorded: str | None) -> Path:
     """The weights that ``config.json`` belongs to: after an interrupted save those that were being replaced."""
     path, before = source.path(WEIGHTS), source.folder / BEFORE
     with open_regular(path):  # a FIFO or a device would block
@@ -353,7 +353,7 @@ def _weights_path(source: "Source", recorded: str | None) -> Path:
 
 
 def _read_weights(
-    source: "Source",
+    source: Source,
     model: Any,
     recorded: str | None,
     otherwise: str = SAME,

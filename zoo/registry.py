@@ -195,8 +195,7 @@ def list_networks() -> list[str]:
 
 def shipped_models() -> set[str]:
     """Names of the models of which a checkpoint travels with the package."""
-    from importlib.resources import files
+    from unknot.checkpoints.names import BUNDLED
 
-    folder = files("unknot.hub") / "pretrained"
-    configs = [entry / "config.json" for entry in folder.iterdir() if entry.is_dir()]
-    return {json.loads(config.read_text(encoding="utf-8"))["model"] for config in configs if config.is_file()}
+    configs = BUNDLED.glob("*/config.json")
+    return {json.loads(config.read_text(encoding="utf-8"))["model"] for config in configs}

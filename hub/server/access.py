@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from unknot.hub.naming import NAME
+from unknot.checkpoints.names import NAME
 from unknot.hub.server.storage import Missing, Store
 
 

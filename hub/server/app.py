@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unknot.hub.naming import check_repo_id
+from unknot.checkpoints.names import check_repo_id
 from unknot.hub.server.access import Access, Moved, UnknownToken, Users, read_users
 from unknot.hub.server.commit_log import Damaged
 from unknot.hub.server.downloads import HELD, Downloads

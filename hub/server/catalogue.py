@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unknot._files import replacing
+from unknot.checkpoints.card import MAX_CARD, Card, read_card
 from unknot.files import read_limited
-from unknot.hub.cards import MAX_CARD, Card, read_card
 from unknot.hub.server.commit_log import Commit, Damaged, Repo
 from unknot.hub.server.storage import Missing, Store
 from unknot.memory_cache import Cache

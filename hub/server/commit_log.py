@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.naming import COMMIT, HASH, check_repo_id
+from unknot.checkpoints.names import COMMIT, HASH, check_repo_id
 from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably
 from unknot.memory_cache import Cache

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.naming import HASH
+from unknot.checkpoints.names import HASH
 from unknot.hub.server.incoming import Incoming, digest
 from unknot.hub.server.quota import Quota
 

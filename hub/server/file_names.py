@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from unknot.hub.naming import COMMIT, check_repo_id
+from unknot.checkpoints.names import COMMIT, check_repo_id
 
 DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
 DEVICES |= {f"{device}{number}" for device in ("com", "lpt") for number in "0123456789¹²³"}

@@ -6,7 +6,7 @@ What is swept away in this folder must be ours, so one that holds something else
 from pathlib import Path
 from typing import IO
 
-from unknot.hub.naming import HASH
+from unknot.checkpoints.names import HASH
 from unknot.hub.server.incoming import durably, is_part
 
 try:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unknot.hub.naming import COMMIT
+from unknot.checkpoints.names import COMMIT
 from unknot.hub.server.audit import AuditLog
 from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
 from unknot.hub.server.contents import Contents, remove

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from unknot.hub.naming import check_repo_id
+from unknot.checkpoints.names import check_repo_id
 from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably, sync_folder
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unknot.hub.cards import read_card
-from unknot.hub.naming import HASH
+from unknot.checkpoints.card import read_card
+from unknot.checkpoints.names import HASH
 from unknot.hub.server.access import Access
 from unknot.hub.server.commit_body import CommitReader
 from unknot.hub.server.downloads import MODEL, REVISION

@@ -17,7 +17,7 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 from huggingface_hub import HfApi
 from huggingface_hub.utils import get_session
 
-from unknot.hub import refs
+from unknot.checkpoints import names as refs
 from unknot.studies import shipped
 from unknot.zoo import BetaVAE
 
@@ -89,7 +89,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))
     monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path / "data-cache"))
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "nothing")
     return tmp_path / "hf"
 
 

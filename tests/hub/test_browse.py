@@ -19,13 +19,15 @@ import pytest
 import torch
 from PIL import Image
 
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.card import write_card
 from unknot.cli import main
-from unknot.hub import live, push, refs
+from unknot.hub import live, push
 from unknot.hub.browsing import Keys, browse_app, export
-from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index, find_models
 from unknot.hub.kinds import describe_model, family_of
 from unknot.hub.live import LatentPlayer, Players, player_of, read_image
+from unknot.hub.model_index import model_index
 from unknot.hub.pictures import read_picture
 from unknot.hub.web import serving
 from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy
@@ -167,7 +169,7 @@ def test_shipped_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
     from unknot.studies import shipped
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "none")
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     index = Index()
     index.learn()
@@ -239,7 +241,7 @@ def test_tags_names_and_putting_aside(served, folder):
 
 def test_what_is_not_in_our_folders_cannot_be_changed(tmp_path, model, monkeypatch):
     save(tmp_path / "shipped" / "mine", model)
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     server = Server(Index())
     try:
@@ -419,7 +421,7 @@ def test_a_broken_training_is_no_error(served, content):
 def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
     """The hub's list comes later; a remote model is downloaded by a button and then moves."""
     save(tmp_path / "shipped" / "mine", model)
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     push(model, name, {"mig": 0.3}, private=False, say=lambda text: None)
     server = Server(Index(endpoint=here.url))
     try:

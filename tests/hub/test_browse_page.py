@@ -11,10 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from unknot.hub import browsing, push, refs
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.card import write_card
+from unknot.hub import browsing, push
 from unknot.hub.browsing import browse_app, export
-from unknot.hub.cards import model_index, write_card
 from unknot.hub.index import Index
+from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
 from unknot.zoo import WReN
 
@@ -80,7 +82,7 @@ def index(folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        patch.setattr(refs, "SHIPPED", folder / "none")
+        patch.setattr(refs, "BUNDLED", folder / "none")
         index = Index([folder])
         index.refresh()
         index.learn()
@@ -547,7 +549,7 @@ def population(tmp_path_factory, make):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        patch.setattr(refs, "SHIPPED", folder / "none")
+        patch.setattr(refs, "BUNDLED", folder / "none")
         index = Index([folder / "study.csv", folder / "runs"])
         index.refresh()
         index.learn()

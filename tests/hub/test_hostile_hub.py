@@ -11,10 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from unknot.checkpoints import client
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.errors import FullError, MissingError
 from unknot.cli import main
-from unknot.hub import IntegrityError, UnreachableError, client, list_checkpoints, load, pull, refs
+from unknot.hub import IntegrityError, UnreachableError, list_checkpoints, load, pull
 from unknot.hub.describing import Facts
-from unknot.hub.errors import FullError, MissingError
 from unknot.hub.index import Index
 from unknot.hub.publishing import assemble
 
@@ -141,7 +143,7 @@ def test_a_connection_that_breaks_is_resumed(liar, files):
 def test_a_hub_that_is_none_hides_nothing(liar, tmp_path, model, monkeypatch, capsys, status, headers, parts, told):
     monkeypatch.setattr(client, "DEADLINE", 1.0)
     assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     hub = liar(lambda path: (status, headers, parts()))
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     with pytest.warns(UserWarning, match="The list of checkpoints") as warned:
@@ -201,8 +203,16 @@ def test_numbers_that_are_not_finite_are_named(model, tmp_path):
     weights = load_file(folder / "model.safetensors")
     weights["encoder.mean.weight"][0, 0] = float("nan")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    forget_hash(folder)
     with pytest.warns(UserWarning, match="encoder.mean.weight hold numbers that are not finite"):
         load(folder)
+
+
+def forget_hash(folder):
+    """As earlier versions saved a model: without the hash of its weights."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["weights"]
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def flip(path):
@@ -213,18 +223,21 @@ def flip(path):
 
 def test_a_changed_shipped_model_is_refused_and_a_changed_folder_told_of(model, tmp_path, monkeypatch):
     folder = assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     load("unknot/mine")
     flip(folder / "model.safetensors")
     with pytest.raises(IntegrityError, match=r"not the weights that README.md describes .* Install the package again"):
         load("unknot/mine")
+    with pytest.raises(ValueError, match=r"not the weights that config\.json belongs to"):
+        load(folder)
+    forget_hash(folder)
     with pytest.warns(UserWarning, match="not the weights that README.md describes"):
         load(folder)
 
 
 def test_pinned_only_means_it(model, tmp_path, monkeypatch):
     assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     monkeypatch.setenv("UNKNOT_PINNED_ONLY", "1")
     load("unknot/mine")
     for ref, options in (("unknot/mine@main", {}), ("unknot/mine", {"revision": "main"}), ("me/x", {})):

@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.card import facts_of, read_card, write_card
 from unknot.cli import main
-from unknot.hub import Checkpoint, list_checkpoints, refs, show
-from unknot.hub.cards import facts_of, model_index, read_card, scores_of, write_card
+from unknot.hub import Checkpoint, list_checkpoints, show
 from unknot.hub.listing import select
+from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics.scores import Scores
 
 ROWS = [
@@ -124,7 +126,7 @@ def test_help(action, capsys):
 
 
 def test_a_broken_shipped_folder_is_listed_with_its_problem(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path)
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     assert main(["hub", "list", "--source", "shipped"]) == 0

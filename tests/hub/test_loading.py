@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unknot.hub import load, refs
+from unknot.checkpoints import names as refs
+from unknot.hub import load
 from unknot.zoo import MODELS, VAE, BetaVAE, list_models
 from unknot.zoo.pretrained import arguments_of
 
@@ -57,7 +58,7 @@ def test_what_is_not_there(tmp_path):
 
 def test_a_shipped_name_that_is_misspelt(here, tmp_path, monkeypatch):
     BetaVAE(image_shape=SHAPE).save_pretrained(tmp_path / "shipped" / "betavae-dsprites")
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'unknot/betavae-dsprites', which came with the package"):
         load("unknot/betavae-dsprite")
     with pytest.raises(FileNotFoundError, match=r"no such folder.* Did you mean 'unknot/betavae-dsprites'"):

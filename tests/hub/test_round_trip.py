@@ -10,20 +10,10 @@ import torch
 import yaml
 from huggingface_hub import CommitOperationAdd, HfApi, parse_eval_result_entries, snapshot_download
 
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.card import read_card
 from unknot.cli import main
-from unknot.hub import (
-    AccessError,
-    ConflictError,
-    list_checkpoints,
-    load,
-    publish_shipped,
-    publishing,
-    pull,
-    push,
-    refs,
-    show,
-)
-from unknot.hub.cards import read_card
+from unknot.hub import AccessError, ConflictError, list_checkpoints, load, publish_shipped, publishing, pull, push, show
 from unknot.hub.describing import Facts
 from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
@@ -292,7 +282,7 @@ def test_names_of_repositories(model, repo):
 
 @pytest.fixture
 def shipped(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(refs, "SHIPPED", tmp_path / "pretrained")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "pretrained")
     folder = tmp_path / "pretrained" / "betavae-bars"
     assemble(
         model,

@@ -17,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from unknot.checkpoints import client
+from unknot.checkpoints.card import read_card
 from unknot.cli import main
 from unknot.hub import (
     AccessError,
@@ -26,14 +28,12 @@ from unknot.hub import (
     TooLargeError,
     UnreachableError,
     UnsafeCheckpointError,
-    client,
     list_checkpoints,
     load,
     pull,
     push,
     show,
 )
-from unknot.hub.cards import read_card
 from unknot.zoo import BetaTCVAE
 
 BOMB = "---\na: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

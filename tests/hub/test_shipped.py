@@ -11,9 +11,10 @@ import safetensors
 import torch
 import yaml
 
+from unknot.checkpoints import names as refs
+from unknot.checkpoints.names import BUNDLED
 from unknot.datamodules import DATASETS, Resized
-from unknot.hub import load, refs, shipping, show
-from unknot.hub.refs import SHIPPED
+from unknot.hub import load, shipping, show
 from unknot.hub.trained import NotTrained, Recipe, read_recipes
 from unknot.hub.trained import _schedules as trained_notes
 from unknot.metrics import evaluate
@@ -22,7 +23,7 @@ from unknot.zoo import MODELS, VAE, AdaGVAE
 
 @pytest.fixture
 def shipped(monkeypatch):
-    monkeypatch.setattr(refs, "SHIPPED", SHIPPED)
+    monkeypatch.setattr(refs, "BUNDLED", BUNDLED)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
@@ -32,14 +33,14 @@ def cache(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path_factory.getbasetemp() / "drawn"))
 
 
-NAMES = [name.partition("/")[2] for name in refs.shipped_names()]
+NAMES = [name.partition("/")[2] for name in refs.bundled_names()]
 
 
 NOT_TRAINED_YET = {"HFSVAE", "QLAE", "SlowVAE"}
 
 
 def test_every_class_of_the_zoo_is_there():
-    classes = {json.loads((SHIPPED / name / "config.json").read_text())["model"] for name in NAMES}
+    classes = {json.loads((BUNDLED / name / "config.json").read_text())["model"] for name in NAMES}
     own = {name for name, cls in MODELS.items() if cls.__module__.startswith("unknot.zoo.")}
     assert own - classes <= NOT_TRAINED_YET
 
@@ -56,13 +57,13 @@ def test_its_card_tells_the_truth(name, shipped, cache):
     assert row.license == "apache-2.0"
     assert isinstance(row.seed, int)
     assert facts["command"] == (f"unknot fit {recipe.fit}" if recipe.fit else "unknot fit --config training.yaml")
-    weights = (SHIPPED / name / "model.safetensors").read_bytes()
+    weights = (BUNDLED / name / "model.safetensors").read_bytes()
     assert facts["weights"] == hashlib.sha256(weights).hexdigest()
     assert any(file.startswith("pictures/") for file in described.files)
-    settings = yaml.safe_load((SHIPPED / name / "training.yaml").read_text())
+    settings = yaml.safe_load((BUNDLED / name / "training.yaml").read_text())
     assert settings["seed_everything"] == row.seed
     assert settings.get("ckpt_path") is settings["trainer"].get("default_root_dir") is None
-    with (SHIPPED / name / "training.csv").open(newline="") as file:
+    with (BUNDLED / name / "training.csv").open(newline="") as file:
         steps = [int(line["step"]) for line in csv.DictReader(file)]
     assert steps == sorted(steps)
     assert steps[-1] >= settings["trainer"]["max_steps"] * 0.99

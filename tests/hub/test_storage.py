@@ -21,8 +21,8 @@ from huggingface_hub.utils import get_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unknot.hub import client
-from unknot.hub.naming import check_repo_id
+from unknot.checkpoints import client
+from unknot.checkpoints.names import check_repo_id
 from unknot.hub.server import trash
 from unknot.hub.server.commit_body import CommitReader
 from unknot.hub.server.file_names import check_file_name

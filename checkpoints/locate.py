@@ -1,7 +1,7 @@
 """Where a checkpoint is found: a folder, the package, the cache, or a hub. Decided here alone, without torch."""
 
 import difflib
-import hashlib
+import inspect
 import logging
 import os
 import warnings
@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unknot.files import read_limited
-from unknot.hub import cache, client
-from unknot.hub.cards import MAX_CARD, facts_of, read_card
-from unknot.hub.errors import IntegrityError, OfflineError, UnreachableError
-from unknot.hub.naming import COMMIT
-from unknot.hub.refs import ORGANISATION, parse_ref, shipped_folder, shipped_names
-from unknot.hub.server.incoming import digest
+from unknot.checkpoints import cache, client
+from unknot.checkpoints.card import MAX_CARD, facts_of, read_card
+from unknot.checkpoints.errors import IntegrityError, OfflineError, UnreachableError
+from unknot.checkpoints.names import COMMIT, ORGANISATION, bundled_folder, bundled_names, parse_ref
+from unknot.files import read_limited, sha256_of
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)
@@ -44,8 +42,7 @@ class Source:
         """What is wrong if the card tells the hash of other weights than are here."""
         try:
             told = facts_of(read_card(read_limited(self.folder / CARD, MAX_CARD)).metadata).get("weights")
-            with (self.folder / WEIGHTS).open("rb") as file:
-                found = digest(file, hashlib.sha256()) if isinstance(told, str) else None
+            found = sha256_of(self.folder / WEIGHTS) if isinstance(told, str) else None
         except (OSError, ValueError):
             return None
         return (
@@ -100,7 +97,7 @@ class Remote(Cached):
 
 def _shipped_like(repo: str) -> str:
     """For messages: the checkpoint of the package whose name is nearly this one, if there is one."""
-    close = difflib.get_close_matches(repo, shipped_names(), n=1, cutoff=0.8)
+    close = difflib.get_close_matches(repo, bundled_names(), n=1, cutoff=0.8)
     return f" Did you mean {close[0]!r}, which came with the package?" if close else ""
 
 
@@ -143,7 +140,7 @@ def resolve(
     if written is not None and revision not in (None, written):
         raise ValueError(f"{ref} names a revision, and revision={revision!r} another one. Give one of them.")
     revision = revision or written
-    if revision is None and (shipped := shipped_folder(repo)):
+    if revision is None and (shipped := bundled_folder(repo)):
         return Shipped(shipped, repo)
 
     offline = local_files_only or client.is_offline()
@@ -170,11 +167,21 @@ def resolve(
     return Remote(snapshots / listing.commit, repo, listing.commit, listing=listing, revision=revision, where=where)
 
 
+def find(ref: str | Path, revision: str | None = None, **where: Any) -> Source:
+    """Where the files of a checkpoint are, as :func:`resolve` finds them, for a model to be built of them."""
+    check_pinned(ref, revision)
+    return resolve(ref, revision, **where)
+
+
 def check_pinned(ref: str | Path, revision: str | None = None) -> None:
     """Where ``UNKNOT_PINNED_ONLY`` is set, refuse what may be something else tomorrow."""
     named = parse_ref(ref)
     if not os.environ.get("UNKNOT_PINNED_ONLY") or named is None or (Path(ref) / CONFIG).exists():
         return
     repo, revision = named[0], revision or named[1]
-    if not COMMIT.fullmatch(revision or "") and not (revision is None and shipped_folder(repo)):
+    if not COMMIT.fullmatch(revision or "") and not (revision is None and bundled_folder(repo)):
         raise ValueError(f"{ref}: UNKNOT_PINNED_ONLY is set, so a commit must be named in full: {repo}@COMMIT.")
+
+
+WHERE = frozenset(inspect.signature(resolve).parameters) - {"ref", "fresh"}
+"""Arguments that say where a checkpoint is found; all others are arguments of the model."""

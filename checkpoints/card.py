@@ -10,9 +10,6 @@ from typing import Any
 
 import yaml
 
-from unknot.metrics.registry import is_described
-from unknot.metrics.scores import Scores, read_facts
-
 MAX_CARD = 1 << 20
 MAX_METADATA = 1 << 17
 MAX_DEPTH = 20
@@ -86,52 +83,6 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
     return f"---\n{top}---\n\n{body}"
 
 
-def model_index(
-    name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any], task: str = "disentanglement"
-) -> list[Any]:
-    """Numeric scores, and their spread as ``score_std``, in the form that the Hub reads.
-
-    >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
-    [{'type': 'mig', 'name': 'MIG', 'value': 0.3}]
-    """
-    metrics: list[dict[str, Any]] = []
-    known = Scores.from_flat(scores, protocol)
-    for metric, value in known.flat(details=False).items():
-        entry = {"type": metric, "name": known.about(metric).title, "value": value}
-        metrics.append(entry | ({"args": known.protocol} if known.protocol else {}))
-    result = {
-        "task": {"type": task, "name": task.replace("-", " ").capitalize()},
-        "dataset": {"type": dataset, "name": dataset},
-        "metrics": metrics,
-    }
-    return [{"name": name, "results": [result]}]
-
-
-def scores_of(metadata: Mapping[str, Any]) -> Scores:
-    """All finite numbers of ``model-index``, and how they were measured; whatever else is there is passed over.
-
-    >>> scores_of({"model-index": [{"results": [{"metrics": [{"type": "mig", "value": 0.3}, {"type": 3}]}]}]})
-    Scores({'mig': 0.3})
-    """
-    scores: dict[str, float] = {}
-    protocol: dict[str, Any] = {}
-    titles: dict[str, Any] = {}
-    for model in _list(metadata.get("model-index")):
-        for result in _list(_get(model, "results")):
-            for metric in _list(_get(result, "metrics")):
-                name, value = _get(metric, "type"), _get(metric, "value")
-                number = finite(value)
-                if isinstance(name, str) and number is not None:
-                    scores.setdefault(name[:100], number)
-                    titles.setdefault(name[:100], {"title": _get(metric, "name")})
-                    protocol = protocol or _dict(_get(metric, "args"))
-    known = Scores.from_flat(scores, protocol)
-    directions = _dict(_dict(metadata.get("unknot")).get("scores"))
-    own = {name: titles.get(name, {}) | _dict(directions.get(name)) for name in known if not is_described(name)}
-    known.facts = read_facts(own)
-    return known
-
-
 def finite(value: Any) -> float | None:
     """A number that somebody wrote, if it is one and finite.
 
@@ -151,7 +102,7 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What our own block of the metadata says, or else the tags: model, data set, family, seed, ..."""
     facts = metadata.get("unknot")
     facts = {str(key): value for key, value in facts.items()} if isinstance(facts, dict) else {}
-    for tag in _list(metadata.get("tags")):
+    for tag in list_of(metadata.get("tags")):
         prefix, colon, value = tag.partition(":") if isinstance(tag, str) else ("", "", "")
         key = {"method": "model", "zoo-dataset": "dataset", "family": "family"}.get(prefix)
         if colon and key and value:
@@ -185,13 +136,16 @@ def _check_plain(text: str) -> None:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _list(value: Any) -> list[Any]:
+def list_of(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return a mapping as it is, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def _get(value: Any, key: str) -> Any:
+def get(value: Any, key: str) -> Any:
+    """Return what a mapping has under a key; None for anything else."""
     return value.get(key) if isinstance(value, dict) else None

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from unknot._files import replacing
-from unknot.hub import cache
-from unknot.hub.cache import RemoteFile
-from unknot.hub.cards import plain
-from unknot.hub.errors import (
+from unknot.checkpoints import cache
+from unknot.checkpoints.cache import RemoteFile
+from unknot.checkpoints.card import plain
+from unknot.checkpoints.errors import (
     AccessError,
     ConflictError,
     FullError,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unknot._files import replacing
-from unknot.hub.errors import IntegrityError
+from unknot.checkpoints.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from unknot.hub.client import Listing
+    from unknot.checkpoints.client import Listing
 
 
 def cache_of(cache_dir: str | Path | None = None) -> Path:
