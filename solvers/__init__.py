@@ -1,7 +1,8 @@
 """Optimisation over combinations of atoms: convex hulls, linear spans and cones (thesis Part I).
 
 >>> import numpy as np
->>> from unknot.solvers import LeastSquares, atoms, frank_wolfe
+>>> from unknot._lazy import lazily
+from unknot.solvers import LeastSquares, atoms, frank_wolfe
 >>> rng = np.random.default_rng(0)
 >>> A, w = rng.standard_normal((50, 100)), np.zeros(100)
 >>> w[:3] = 1.0
@@ -10,7 +11,6 @@
 (True, True)
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from unknot.solvers import atoms, geometry, objectives, schedules, terms
@@ -90,12 +90,7 @@ _LAZY = {
 """What needs scikit-learn or torch.distributions, which take a second to import: only when asked for."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,6 @@ process ends at once: what it had not saved is computed again by the next.
 
 import errno
 import gc
-import importlib
 import json
 import os
 import queue
@@ -28,6 +27,7 @@ from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
 from unknot.studies.worker import Outcome, Settings
+from unknot.training.settings import import_modules
 from unknot.training.stopping import Stop, Stopped
 
 
@@ -94,8 +94,7 @@ def _with_lock(run: JobFolder, job: Job, order: dict[str, Any], stop: Stop) -> O
         try:
             if order["imported"]:
                 sys.path += [place for place in order["places"] if place not in sys.path]
-            for module in order["imported"]:
-                importlib.import_module(module)
+            import_modules(order["imported"])
             accelerator, imported = order["accelerator"], order["imported"]
             perform(run, job, order["name"], protocols, accelerator, Settings(**order["settings"]), imported, stop)
         except Exception as error:

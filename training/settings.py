@@ -55,6 +55,12 @@ def only_known_classes(modules: Iterable[str]) -> Iterator[None]:
         set_parsing_settings(config_read_mode_fsspec_enabled=True)  # as Lightning leaves it
 
 
+def import_modules(names: Iterable[str]) -> None:
+    """Import the modules that the user named with ``--import``."""
+    for name in names:
+        importlib.import_module(name)
+
+
 def refuse_foreign_folders(content: Any, path: Path) -> None:
     """Refuse a configuration whose Trainer would write outside the folder of the new run.
 
