@@ -11,8 +11,9 @@ from unknot.solvers import LeastSquares, atoms, frank_wolfe
 (True, True)
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from unknot._lazy import lazily
 from unknot.solvers import atoms, geometry, objectives, schedules, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe, variance_reduced_frank_wolfe

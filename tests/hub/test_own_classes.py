@@ -137,7 +137,7 @@ assert main(["--import=mine", *push]) == 0
 assert main(["evaluate", "me/mine", *evaluate[2:], "--import", "mine"]) == 0
 """
     model = "runs/MineVAE/version_0/model"
-    hint = f"Score it with: unknot evaluate {model} --import mine --images FOLDER --labels CSV"
+    hint = f"Score it with: unknot evaluate {model.removesuffix('/model')} --import mine --images FOLDER --labels CSV"
     assert hint in run(train, tmp_path)
     told = run(script.replace("MODEL, ", f"{model!r}, "), tmp_path, stderr=True)
     assert told.count("unknown model 'MineVAE'") == 2
