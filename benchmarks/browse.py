@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from unknot.checkpoints.card import write_card
-from unknot.hub.browsing import Keys, browse_app
-from unknot.hub.index import Index
+from unknot.hub.browser.app import Keys, browse_app
+from unknot.hub.browser.index import Index
 from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
 from unknot.zoo import BetaVAE

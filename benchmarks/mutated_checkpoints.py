@@ -190,8 +190,8 @@ class Page:
     """`unknot browse` of one folder, asked over a socket."""
 
     def __init__(self, folder: Path) -> None:
-        from unknot.hub.browsing import browse_app
-        from unknot.hub.index import Index
+        from unknot.hub.browser.app import browse_app
+        from unknot.hub.browser.index import Index
         from unknot.hub.web import serving
 
         self.index, listening = Index([folder]), serving.listen("127.0.0.1", 0)
@@ -224,7 +224,7 @@ class Page:
 def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, Any]:
     """Mutate a checkpoint, and hand it to everything that reads one."""
     from unknot.hub import listing, load
-    from unknot.hub.browsing import export
+    from unknot.hub.browser.app import export
 
     rng = random.Random(seed * 1_000_003 + number)
     name, what = rng.choice(NAMES), rng.choice(["c", "c", "c", "w", "w", "m", "cw"])
@@ -266,7 +266,8 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
 def prepare() -> None:
     """Read the bundled checkpoints, hide them from the page, and draw the data sets that they need."""
     from unknot.checkpoints import names as refs
-    from unknot.hub import browsing, load
+    from unknot.hub import load
+    from unknot.hub.browser import app as browsing
     from unknot.studies import shipped
 
     browsing.tqdm = lambda entries, **_: entries  # type: ignore[assignment]

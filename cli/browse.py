@@ -28,7 +28,7 @@ def add_to(commands: Commands) -> None:
 
 def browse_command(arguments: argparse.Namespace) -> int:
     """Serve the page, or write it to a file."""
-    from unknot.hub.browsing import browse, export
+    from unknot.hub.browser.app import browse, export
 
     def say(text: str) -> None:
         print(text, flush=True)

@@ -15,7 +15,7 @@ from unknot.checkpoints.errors import (
 )
 
 if TYPE_CHECKING:
-    from unknot.hub.browsing import browse
+    from unknot.hub.browser.app import browse
     from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
     from unknot.hub.loading import load
     from unknot.hub.publishing import push
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
 _HOMES = {
     "Checkpoint": "listing",
-    "browse": "browsing",
+    "browse": "browser.app",
     "list_checkpoints": "listing",
     "load": "loading",
     "publish_shipped": "releasing",

@@ -22,13 +22,14 @@ from PIL import Image
 from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import write_card
 from unknot.cli import main
-from unknot.hub import live, push
-from unknot.hub.browsing import Keys, browse_app, export
-from unknot.hub.index import Index, find_models
+from unknot.hub import push
+from unknot.hub.browser import players as live
+from unknot.hub.browser.app import Keys, browse_app, export
+from unknot.hub.browser.index import Index, find_models
+from unknot.hub.browser.players import LatentPlayer, Players, player_of, read_image
+from unknot.hub.browser.thumbnails import read_picture
 from unknot.hub.kinds import describe_model, family_of
-from unknot.hub.live import LatentPlayer, Players, player_of, read_image
 from unknot.hub.model_index import model_index
-from unknot.hub.pictures import read_picture
 from unknot.hub.web import serving
 from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy
 from unknot.metrics import Scores, list_scores
@@ -305,7 +306,7 @@ import threading
 import types
 import unknot.metrics
 from unknot.hub import kinds
-from unknot.hub.jobs import Jobs
+from unknot.hub.browser.evaluations import Jobs
 
 begun = threading.Event()
 
@@ -368,7 +369,7 @@ def test_a_folder_that_cannot_be_read_hides_no_other(folder, monkeypatch):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("unknot.hub.index.describe_folder", refuse)
+    monkeypatch.setattr("unknot.hub.browser.index.describe_folder", refuse)
     assert ["Permission denied" in entry.row.problem for entry in find_models(folder)] == [True, True]
 
 
@@ -893,7 +894,7 @@ def test_the_policy_of_an_export_names_what_is_in_it():
 def test_a_failed_export_leaves_the_old_file(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "page.html").write_text("old")
-    monkeypatch.setattr("unknot.hub.browsing.bundle", lambda data: 1 / 0)
+    monkeypatch.setattr("unknot.hub.browser.app.bundle", lambda data: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(tmp_path / "page.html", [folder])
     assert (tmp_path / "page.html").read_text() == "old"

@@ -13,9 +13,10 @@ from PIL import Image
 
 from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import write_card
-from unknot.hub import browsing, push
-from unknot.hub.browsing import browse_app, export
-from unknot.hub.index import Index
+from unknot.hub import push
+from unknot.hub.browser import app as browsing
+from unknot.hub.browser.app import browse_app, export
+from unknot.hub.browser.index import Index
 from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
 from unknot.zoo import WReN

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from unknot.hub.index import Index
+from unknot.hub.browser.index import Index
 from unknot.hub.listing import Checkpoint, list_checkpoints, select
 from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics import METRICS, Scores, about, default_scores, list_scores, register

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from unknot.cli import main
-from unknot.hub.index import find_models
+from unknot.hub.browser.index import find_models
 from unknot.hub.publishing import known_about
 from unknot.metrics import Scores
 from unknot.studies import Study, results

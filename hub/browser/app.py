@@ -30,10 +30,10 @@ from unknot._files import replacing
 from unknot.checkpoints import client
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import AccessError, UnreachableError
-from unknot.hub.index import Entry, Index, place
-from unknot.hub.jobs import Jobs
+from unknot.hub.browser.evaluations import Jobs
+from unknot.hub.browser.index import Entry, Index, place
+from unknot.hub.browser.thumbnails import WIDTHS, read_picture
 from unknot.hub.listing import pull
-from unknot.hub.pictures import WIDTHS, read_picture
 from unknot.hub.web import serving
 from unknot.hub.web.pages import CLOSED, HEADERS, asset, bundle, page_with
 from unknot.hub.web.serving import Answer, Names, body_bytes, body_json, field
@@ -237,7 +237,7 @@ class Pages:
 
     async def upload(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/upload``: an image as the body."""
-        from unknot.hub.live import MAX_UPLOAD
+        from unknot.hub.browser.players import MAX_UPLOAD
 
         content, query = await body_bytes(request, MAX_UPLOAD), request.query_params
         iterations, slots, seed = (_count(query.get(name)) for name in ("iterations", "slots", "seed"))
@@ -259,7 +259,7 @@ class Pages:
         return Answer(await self._play(request, "matrix", kind))
 
     async def _play(self, request: Request, action: str, *arguments: Any) -> Any:
-        from unknot.hub.live import ACTION, Deadline
+        from unknot.hub.browser.players import ACTION, Deadline
 
         entry = self._entry(request)
         self._weights(entry)
@@ -280,7 +280,7 @@ class Pages:
 
     def _weights(self, entry: Entry) -> Path:
         """Folder of a model that is here and not too large to be played with."""
-        from unknot.hub.live import MAX_WEIGHTS
+        from unknot.hub.browser.players import MAX_WEIGHTS
 
         if entry.folder is None:
             raise HTTPException(409, "This checkpoint is not on this machine. Download it first.")
@@ -293,7 +293,7 @@ class Pages:
         """Loaded models."""
         with self._lock:
             if self._players is None:
-                from unknot.hub.live import Players
+                from unknot.hub.browser.players import Players
 
                 self._players = Players()
             return self._players
@@ -419,7 +419,7 @@ def export(
         endpoint: address of the hub.
         say: where messages go.
     """
-    from unknot.hub.live import data_uri
+    from unknot.hub.browser.players import data_uri
 
     index, path = Index(folders, endpoint), Path(path)
     index.refresh()
@@ -455,7 +455,7 @@ def _drawn(entry: Entry) -> dict[str, Any]:
     """Strips and factor-code matrix of a model that is at hand; why not, where that fails."""
     if entry.folder is None:
         return {}
-    from unknot.hub.live import ACTION, Deadline, LatentPlayer, player_of
+    from unknot.hub.browser.players import ACTION, Deadline, LatentPlayer, player_of
     from unknot.hub.loading import load
 
     try:

@@ -73,8 +73,8 @@ class Jobs:
         keep: Callable[[Scores], None],
         metrics: Sequence[str] | None,
     ) -> None:
+        from unknot.hub.browser.players import Deadline
         from unknot.hub.kinds import data_of
-        from unknot.hub.live import Deadline
         from unknot.metrics import evaluate
 
         try:
