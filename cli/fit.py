@@ -153,10 +153,11 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
     if resumed is not None:
         _resume(training, request, resumed, action)
     options = {word.partition("=")[0] for word in request.words}
-    for file in request.files[:1] if len(request.files) == 1 else []:
-        if "data" not in (configs.load(file) or {}) and not {"--data", "--data.class_path"} & options:
+    for file in request.files if len(request.files) == 1 else ():
+        shipped = configs.FOLDER in Path(file).resolve().parents
+        if shipped and "data" not in configs.load(file) and not {"--data", "--data.class_path"} & options:
             raise ValueError(
-                f"{file} names no data. Give --data NAME, for example --data ImageDataModule --data.images FOLDER."
+                f"{Path(file).stem} names no data. Give --data NAME, for example --data ImageDataModule --data.images FOLDER."
             )
 
 

@@ -181,7 +181,7 @@ def test_evaluate_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.
     assert main([*words, "--json", "scores.json"]) == 0
     out = capsys.readouterr().out
     score = json.loads((tmp_path / "scores.json").read_text())["mig"]
-    assert f"mig  {score:.4f}" in out
+    assert f"MIG  {score:.4f}" in out
     assert "dsprites" in out
 
 
