@@ -157,7 +157,7 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
         shipped = configs.FOLDER in Path(file).resolve().parents
         if shipped and "data" not in configs.load(file) and not {"--data", "--data.class_path"} & options:
             raise ValueError(
-                f"{Path(file).stem} names no data. Give --data NAME, for example --data ImageDataModule --data.images FOLDER."
+                f"{Path(file).stem} names no data. Give --data NAME, as in --data ImageDataModule --data.images DIR."
             )
 
 
