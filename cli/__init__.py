@@ -17,7 +17,8 @@ from unknot.threads import wait_passively
 
 COMMANDS = {
     **dict.fromkeys(("fit", "validate", "test", "predict"), "fit"),
-    **{name: name for name in ("evaluate", "score", "export", "data", "hub", "browse", "slots", "study", "demo")},
+    **{name: name for name in ("evaluate", "score", "export", "convert", "data", "hub", "browse")},
+    **{name: name for name in ("slots", "study", "demo")},
 }
 """The module of each command."""
 

@@ -24,23 +24,24 @@ NAMES = (
 KINDS: tuple[Kind, ...] = ("categorical", "categorical", "ordered", "ordered", "categorical", "ordered", "ordered")
 
 
-def _file(name: str, elsewhere: str) -> RemoteFile:
+BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
+
+
+def _file(name: str, *elsewhere: str) -> RemoteFile:
     # No checksums: the ones in use are of the files of 2019, and whether today's are the same to the byte is not
     # known. That a file is whole shows when it is converted, by the CRC-32 that the archive keeps of its images.
     return RemoteFile(
         name=name,
-        urls=(
-            f"https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/{name}",
-            f"https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/{elsewhere}",
-        ),
+        urls=(f"https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/{name}", *elsewhere),
         size=12_740_000_000,
     )
 
 
 FILES: dict[Variant, RemoteFile] = {
-    "toy": _file("mpi3d_toy.npz", "mpi3d_toy.npz"),
-    "realistic": _file("mpi3d_realistic.npz", "mpi3d_realistic.npz"),
-    "real": _file("mpi3d_real.npz", "real.npz"),
+    "toy": _file("mpi3d_toy.npz", f"{BUCKET}mpi3d_toy.npz"),
+    "realistic": _file("mpi3d_realistic.npz", f"{BUCKET}mpi3d_realistic.npz"),
+    # The bucket's real.npz is the file that the owner of the data set replaced, in 2025, as corrupted.
+    "real": _file("mpi3d_real.npz"),
     "real_complex": RemoteFile(
         name="real3d_complicated_shapes_ordered.npz",
         urls=(

@@ -1,6 +1,13 @@
 """LightningModules, one file per family."""
 
 from unknot.zoo.base import Model
+from unknot.zoo.conversion import (
+    DisentConvEncoder,
+    PythaeMNISTDecoder,
+    PythaeMNISTEncoder,
+    TanhMLPDecoder,
+    convert,
+)
 from unknot.zoo.dip import DIPVAEI, DIPVAEII
 from unknot.zoo.dspn import DSPNSetPredictor
 from unknot.zoo.factorised_support import HFSVAE
@@ -38,6 +45,7 @@ for _network in (
     MeanEncoder,
     StyleEncoder,
     StyleDecoder,
+    *(DisentConvEncoder, TanhMLPDecoder, PythaeMNISTEncoder, PythaeMNISTDecoder),
 ):
     register_network(_network)
 register_network(Bernoulli, name="bernoulli")
@@ -90,6 +98,7 @@ __all__ = [
     "SupervisedVAE",
     "WReN",
     "WarmupCosine",
+    "convert",
     "list_models",
     "list_networks",
     "register_model",

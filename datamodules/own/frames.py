@@ -1,9 +1,10 @@
-"""Pairs of neighbouring frames of one's own videos."""
+"""Pairs of neighbouring frames of users' videos."""
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from unknot._numbers import fraction
 from unknot.datamodules.arguments import height_and_width
 from unknot.datamodules.batches import FiniteDataModule
+from unknot.datamodules.grid import fingerprint
 from unknot.datamodules.own.decode import (
     EXTENSIONS,
     Crop,
@@ -22,8 +24,62 @@ from unknot.datamodules.own.decode import (
     image_files,
     natural_order,
 )
-from unknot.datamodules.own.image_store import Pictures, Reading, from_array, from_files
+from unknot.datamodules.own.image_store import Pictures, Reading, from_array, from_files, from_source
+from unknot.datamodules.own.sources import Source
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
+
+VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".gif")
+
+
+class VideoFile(Source):
+    """The frames of a video file, in order. They are decoded once into the cache, so that pairs are read at random."""
+
+    random_access = False
+    unit = "frames"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.title = path, str(path)
+        try:
+            import av
+        except ImportError:
+            raise ImportError(
+                f"{path}: reading video files needs PyAV: pip install 'unknot[video]'. Or extract the frames into a "
+                f"folder: ffmpeg -i {path.name} frames/%06d.png"
+            ) from None
+        self._open, self._error = av.open, av.FFmpegError
+        self._count = sum(1 for _ in self._frames())
+        if not self._count:
+            raise ValueError(f"{path}: this video has no frames.")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def key(self, *more: object) -> str:
+        """Size and time of the file."""
+        return fingerprint([self.path], *more)
+
+    def get(self, numbers: Sequence[int]) -> list[Any]:
+        """Frames of these numbers, which must be in order."""
+        wanted = set(numbers)
+        return [frame.to_image() for number, frame in enumerate(self._frames()) if number in wanted]
+
+    def chunks(self, size: int) -> Iterator[list[Any]]:
+        """All frames in order."""
+        frames = self._frames()
+        while part := [frame.to_image() for frame in islice(frames, size)]:
+            yield part
+
+    def _frames(self) -> Iterator[Any]:
+        try:
+            with self._open(str(self.path)) as container:
+                if not container.streams.video:
+                    raise ValueError(f"{self.path}: this file has no video.")
+                yield from container.decode(video=0)
+        except self._error as error:
+            reason = " ".join(str(error).split())[:120]
+            raise ValueError(
+                f"{self.path}: not a video that can be read ({reason}). Copy or convert it again."
+            ) from None
 
 
 class Videos(NamedTuple):
@@ -41,9 +97,10 @@ class FramePairDataModule(FiniteDataModule):
     epoch passes through all pairs of the rest in a new order. Files are decoded once and kept in the cache.
 
     Args:
-        frames: a folder of images, which are one video in the order of their names (``frame2`` before ``frame10``), or
-            a folder of such folders, each a video of its own; or an array or tensor ``[T, C, H, W]`` or
-            ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a list of these. Pairs never cross videos.
+        frames: a video file, read by PyAV (``pip install 'unknot[video]'``); a folder of images, which are one video in
+            the order of their names (``frame2`` before ``frame10``); a folder of videos or of such folders, each a
+            video of its own; an array or tensor ``[T, C, H, W]`` or ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a
+            list of these. Pairs never cross videos.
         gap: how many frames later the second image is; ``(low, high)`` draws it for every pair.
         image_size: side, or (height, width), to resize to. By default 64 for files; arrays keep their size.
         grayscale: one channel instead of three.
@@ -158,9 +215,17 @@ def _open(frames: object, reading: Reading) -> list[tuple[str, Pictures]]:
     """Name and frames of every video."""
     if isinstance(frames, str | Path):
         folder = Path(frames)
+        if folder.suffix.lower() in VIDEOS and folder.is_file():
+            return _open([folder], reading)
         if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: no such folder. Give a folder of images, or of folders of images.")
-        parts = [part for part in folder.iterdir() if part.is_dir() and not part.name.startswith(".")]
+            raise FileNotFoundError(
+                f"{folder}: no such folder. Give a video file, a folder of images, or of folders of images."
+            )
+        parts = [
+            part
+            for part in folder.iterdir()
+            if (part.is_dir() or part.suffix.lower() in VIDEOS) and not part.name.startswith(".")
+        ]
         parts.sort(key=lambda part: natural_order(part.name))
         sources: list[object] = [folder] if image_files(folder) or not parts else [*parts]
     else:
@@ -184,6 +249,8 @@ def _open(frames: object, reading: Reading) -> list[tuple[str, Pictures]]:
 
 
 def _folder(folder: Path, reading: Reading) -> Pictures:
+    if folder.suffix.lower() in VIDEOS and folder.is_file():
+        return from_source(VideoFile(folder), reading)
     paths = image_files(folder) if folder.is_dir() else []
     if not paths:
         raise FileNotFoundError(f"{folder}: no images here; looked for {', '.join(EXTENSIONS)}.")

@@ -536,3 +536,23 @@ def test_names_with_odd_digits_are_sorted(tmp_path: Path) -> None:
     write(tmp_path, range(20))
     (tmp_path / "frame3.png").rename(tmp_path / "frame3²2.png")
     read(tmp_path)
+
+
+def test_a_video_file_is_read_frame_by_frame(tmp_path: Path, empty_cache: Path) -> None:
+    av = pytest.importorskip("av")
+    path = tmp_path / "video.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)  # without loss
+        stream.width, stream.height, stream.pix_fmt = 16, 16, "bgr0"
+        for number in range(24):
+            frame = av.VideoFrame.from_ndarray(np.full((16, 16, 3), number * 10, dtype=np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    data = FramePairDataModule(path, gap=2, image_size=8, batch_size=4, seed=0)
+    first, second = next(iter(data.train_dataloader()))
+    assert ((second - first) * 255).round().unique().tolist() == [20.0]
+    assert len(list(empty_cache.glob("*.npy"))) == 1
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    with pytest.raises(ValueError, match="not a video that can be read") as caught:
+        _ = FramePairDataModule(tmp_path / "broken.mp4").videos
+    assert "\n" not in str(caught.value)
