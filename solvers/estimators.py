@@ -15,25 +15,29 @@ import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse
 import torch
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, RegressorMixin
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from unknot.solvers import schedules
 from unknot.solvers._arrays import as_tensor, choose, is_sparse
-from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball, NuclearBall, PSDTrace
+from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball, NuclearBall, PSDTrace, Simplex
 from unknot.solvers.atoms.base import positive
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.homotopy import Homotopy, augmented_lagrangian_cgm, homotopy_cgm, stochastic_homotopy_cgm
-from unknot.solvers.objectives import Differentiable, Logistic
+from unknot.solvers.objectives import Differentiable, LeastSquares, LinearMap, Logistic
 from unknot.solvers.pursuit import matching_pursuit
 from unknot.solvers.result import Result, Run
 from unknot.solvers.schedules import Schedule
@@ -42,17 +46,52 @@ from unknot.solvers.terms import Box as Bounds
 from unknot.solvers.terms import NonNegative, Sums, Term
 
 
-class _LinearRegressor(RegressorMixin, BaseEstimator):
+class _LinearModel(BaseEstimator):
+    """What the linear models share: reading dense or sparse samples with weights, and warnings."""
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return X, np.asarray(y), weights
+
+    def _scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        scores: np.ndarray = X @ self.coef_.T + self.intercept_  # type: ignore[attr-defined]
+        return scores
+
+    @staticmethod
+    def _warn(result: Result) -> None:
+        if not result.converged:
+            warnings.warn(
+                f"the solver ended early, {result}: raise max_iter or max_time, or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class _LinearRegressor(RegressorMixin, _LinearModel):
     """What the two regressors share: centring, and a prediction from coefficients."""
 
     fit_intercept: bool
 
-    def _prepare(self, X: Any, y: Any, many: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-        X, y = validate_data(self, X, y, y_numeric=True, multi_output=many, dtype=np.float64)
-        y = np.asarray(y, dtype=np.float64)
-        offset = X.mean(0) if self.fit_intercept else np.zeros(X.shape[1])
-        level = y.mean(0) if self.fit_intercept else np.zeros(y.shape[1:])
-        return X - offset, y - level, offset, level
+    def _centre(self, X: Any, y: Any, sample_weight: Any, many: bool) -> tuple[Any, np.ndarray, np.ndarray, Any]:
+        """√w (X - offset), as an operator where X is sparse, and √w (y - level)."""
+        X, y, weights = self._read(X, y, sample_weight, y_numeric=True, multi_output=many)
+        y = y.astype(np.float64)
+        total, root = weights.sum(), np.sqrt(weights)
+        offset = np.asarray(weights @ X).ravel() / total if self.fit_intercept else np.zeros(X.shape[1])
+        level = weights @ y / total if self.fit_intercept else np.zeros(y.shape[1:])
+        targets = (root * (y - level).T).T
+        if not is_sparse(X):
+            return root[:, None] * (X - offset), targets, offset, level
+        scaled = aslinearoperator(scipy.sparse.diags_array(root) @ X)
+        return scaled - aslinearoperator(root[:, None]) @ aslinearoperator(offset[None]), targets, offset, level
 
     def _finish(self, coefficients: np.ndarray, offset: np.ndarray, level: Any) -> None:
         self.coef_ = coefficients
@@ -62,10 +101,7 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """X · coef_ᵀ + intercept_."""
-        check_is_fitted(self, "coef_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        predictions: np.ndarray = X @ self.coef_.T + self.intercept_
-        return predictions
+        return self._scores(X)
 
 
 class OrthogonalPursuitRegressor(_LinearRegressor):
@@ -75,11 +111,14 @@ class OrthogonalPursuitRegressor(_LinearRegressor):
         n_nonzero_coefs: features at most; None for a tenth of them, at least one.
         tol: stop once half the squared residual is at most this; 0 for never.
         fit_intercept: whether to centre features and target.
+        return_path: keep the coefficients after every step in ``coef_path_``.
         max_time: seconds, None for none.
         verbose: show a progress bar.
 
     Attributes:
-        coef_: ``[n]`` or ``[targets, n]``; ``intercept_``, ``n_iter_`` and the solver's ``result_``.
+        coef_: ``[n]`` or ``[targets, n]``; ``intercept_``, ``n_iter_`` and the solver's ``result_``, a list of them for
+            several targets of a sparse X.
+        coef_path_: ``[n, steps]`` or ``[targets, n, steps]``, the last column of which is ``coef_``.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((50, 20))
@@ -93,37 +132,60 @@ class OrthogonalPursuitRegressor(_LinearRegressor):
         *,
         tol: float = 1e-12,
         fit_intercept: bool = True,
+        return_path: bool = False,
         max_time: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_nonzero_coefs = n_nonzero_coefs
         self.tol = tol
         self.fit_intercept = fit_intercept
+        self.return_path = return_path
         self.max_time = max_time
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "OrthogonalPursuitRegressor":
-        """Fit to samples X ``[m, n]`` and targets y ``[m]`` or ``[m, targets]``."""
-        centred, targets, offset, level = self._prepare(X, y, many=True)
-        count = self.n_nonzero_coefs
-        if count is not None and (count < 1 or count > centred.shape[1]):
-            raise ValueError(f"n_nonzero_coefs is {count}: expected from 1 to the {centred.shape[1]} features.")
-        wanted = max(1, centred.shape[1] // 10) if count is None else int(count)
-        kept = np.flatnonzero(np.linalg.norm(centred, axis=0) > 1e-12 * max(1.0, np.abs(centred).max()))
-        coefficients = np.zeros((*targets.T.shape[:-1], centred.shape[1]))
-        self.n_iter_ = 0
-        if len(kept):
-            self.result_: Result = matching_pursuit(
-                np.ascontiguousarray(targets.T),
-                centred[:, kept],
-                variant="orthogonal",
-                max_iterations=min(wanted, len(kept)),
-                tol=self.tol,
-                time_limit=self.max_time,
-                progress=self.verbose,
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OrthogonalPursuitRegressor":
+        """Fit to samples X ``[m, n]``, dense or sparse, and targets y ``[m]`` or ``[m, targets]``."""
+        centred, targets, offset, level = self._centre(X, y, sample_weight, many=True)
+        count, features = self.n_nonzero_coefs, centred.shape[1]
+        if count is not None and (count < 1 or count > features):
+            raise ValueError(f"n_nonzero_coefs is {count}: expected from 1 to the {features} features.")
+        limit = max(1, features // 10) if count is None else int(count)
+        options: dict[str, Any] = {"variant": "orthogonal", "tol": self.tol, "time_limit": self.max_time}
+        options["progress"] = self.verbose
+        coefficients = np.zeros((*targets.T.shape[:-1], features))
+        results = []
+        if not isinstance(centred, np.ndarray):
+            for target, row in zip(np.atleast_2d(targets.T), np.atleast_2d(coefficients), strict=True):
+                f = LeastSquares(centred, np.ascontiguousarray(target))
+                results.append(matching_pursuit(f, L1Ball(1.0, features), max_iterations=limit, **options))
+                row[:] = results[-1].x
+        elif len(kept := _nonzero_columns(centred)):
+            steps = min(limit, len(kept))
+            signals = np.ascontiguousarray(targets.T)
+            results.append(matching_pursuit(signals, centred[:, kept], max_iterations=steps, **options))
+            coefficients[..., kept] = results[0].coefficients
+        self.n_iter_ = max((result.iterations for result in results), default=0)
+        if results:
+            self.result_ = results[0] if len(results) == 1 else results
+        residuals = targets.T - (centred @ coefficients.T).T
+        used = (coefficients != 0).sum(-1)
+        if (
+            (used < limit) & (np.square(residuals).sum(-1) / 2 > max(self.tol, 1e-24 * np.square(targets).sum()))
+        ).any():
+            warnings.warn(
+                f"orthogonal pursuit ended with {int(used.min())} of {limit} features: the others are linearly "
+                "dependent on those chosen or max_time is over, and the requested precision is not met.",
+                ConvergenceWarning,
+                stacklevel=2,
             )
-            coefficients[..., kept] = self.result_.coefficients
-            self.n_iter_ = self.result_.iterations
+        if self.return_path:
+            paths = [
+                _pursuit_path(centred, target, row)
+                for target, row in zip(np.atleast_2d(targets.T), np.atleast_2d(coefficients), strict=True)
+            ]
+            steps = max(path.shape[1] for path in paths)
+            self.coef_path_ = np.stack([np.pad(path, ((0, 0), (0, steps - path.shape[1])), "edge") for path in paths])
+            self.coef_path_ = self.coef_path_.reshape(*coefficients.shape, steps)
         self._finish(coefficients, offset, level)
         return self
 
@@ -132,6 +194,29 @@ class OrthogonalPursuitRegressor(_LinearRegressor):
         tags.target_tags.multi_output = True
         tags.regressor_tags.poor_score = True  # a tenth of the features is few where there are ten
         return tags
+
+
+def _nonzero_columns(matrix: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.linalg.norm(matrix, axis=0) > 1e-12 * max(1.0, np.abs(matrix).max()))
+
+
+def _pursuit_path(matrix: Any, target: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """Coefficients ``[n, steps]`` after every step of an orthogonal pursuit that ended with these.
+
+    Every atom that was chosen was the best of all, so choosing among those of the end alone repeats the run.
+    """
+    support = np.flatnonzero(coefficients)
+    columns = matrix @ np.eye(len(coefficients))[:, support]
+    path, residual = np.zeros((len(coefficients), max(1, len(support)))), target
+    chosen: list[int] = []
+    for step in range(len(support)):
+        scores = np.abs(columns.T @ residual)
+        scores[chosen] = -1.0
+        chosen.append(int(scores.argmax()))
+        weights = np.linalg.lstsq(columns[:, chosen], target, rcond=None)[0]
+        path[support[chosen], step] = weights
+        residual = target - columns[:, chosen] @ weights
+    return path
 
 
 class NonNegativePursuitRegressor(_LinearRegressor):
@@ -174,19 +259,24 @@ class NonNegativePursuitRegressor(_LinearRegressor):
         self.max_time = max_time
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "NonNegativePursuitRegressor":
-        """Fit to samples X ``[m, n]`` and targets y ``[m]``."""
-        centred, target, offset, level = self._prepare(X, y, many=False)
-        kept = np.flatnonzero(np.linalg.norm(centred, axis=0) > 1e-12 * max(1.0, np.abs(centred).max()))
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "NonNegativePursuitRegressor":
+        """Fit to samples X ``[m, n]``, dense or sparse, and targets y ``[m]``."""
+        centred, target, offset, level = self._centre(X, y, sample_weight, many=False)
         coefficients = np.zeros(centred.shape[1])
+        last: np.ndarray = getattr(self, "coef_", np.zeros(0))
+        start = last if self.warm_start and last.shape == coefficients.shape else None
+        problem: Any = None
+        if not isinstance(centred, np.ndarray):
+            kept = np.arange(len(coefficients))
+            problem = LeastSquares(centred, target), Simplex(1.0, len(coefficients))
+        elif len(kept := _nonzero_columns(centred)):
+            problem = target, centred[:, kept]
+            start = None if start is None else centred[:, kept] @ start[kept]
         self.n_iter_ = 0
-        if len(kept):
-            last: np.ndarray = getattr(self, "coef_", np.zeros(0))
-            known = self.warm_start and last.shape == coefficients.shape
-            start = centred[:, kept] @ last[kept] if known else None
+        if problem is not None:
             self.result_: Result = nonnegative_matching_pursuit(
-                target,
-                centred[:, kept],
+                problem[0],
+                problem[1],
                 start,
                 variant=self.variant,
                 tol=self.tol,
@@ -196,18 +286,21 @@ class NonNegativePursuitRegressor(_LinearRegressor):
             )
             coefficients[kept] = self.result_.coefficients
             self.n_iter_ = self.result_.iterations
+            self._warn(self.result_)
         self._finish(coefficients, offset, level)
         return self
 
 
-class ConstrainedLogisticRegression(ClassifierMixin, BaseEstimator):
-    """Logistic regression of two classes over a ball, by Frank-Wolfe: the constraint is the regularisation.
+class ConstrainedLogisticRegression(ClassifierMixin, _LinearModel):
+    """Logistic regression over a ball, by Frank-Wolfe: the constraint is the regularisation.
+
+    Two classes have one vector of coefficients; more have one each, and the constraint is on all of them together.
 
     Args:
         radius: of the ball.
         constraint: "l1" (sparse), "l2", "k-sparse" (with ``k``) or "group" (with ``groups``).
         k: nonzero coefficients of every vertex of the k-sparse polytope.
-        groups: the group of every feature ``[n]``.
+        groups: the group of every feature ``[n]``, whose coefficients of all classes are one group.
         ridge: weight of ½‖w‖² besides.
         variant: of :func:`frank_wolfe`.
         tol: duality gap of the mean loss at which to stop.
@@ -217,7 +310,8 @@ class ConstrainedLogisticRegression(ClassifierMixin, BaseEstimator):
         verbose: show a progress bar.
 
     Attributes:
-        coef_: ``[1, n]``; ``intercept_`` ``[1]``, ``classes_``, ``n_iter_`` and the solver's ``result_``.
+        coef_: ``[1, n]`` or ``[classes, n]``; ``intercept_`` ``[1]`` or ``[classes]``, ``classes_``, ``n_iter_``, and
+            the solver's ``result_``.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((200, 10))
@@ -253,37 +347,34 @@ class ConstrainedLogisticRegression(ClassifierMixin, BaseEstimator):
         self.max_time = max_time
         self.verbose = verbose
 
-    def _atoms(self, features: int) -> AtomSet:
+    def _atoms(self, features: int, rows: int) -> AtomSet:
         kind = choose(self.constraint, ("l1", "l2", "k-sparse", "group"), "constraint")
         if kind == "l1":
-            return L1Ball(self.radius, features)
+            return L1Ball(self.radius, features * rows)
         if kind == "l2":
-            return L2Ball(self.radius, features)
+            return L2Ball(self.radius, features * rows)
         if kind == "k-sparse":
-            return KSparse(self.k, self.radius, features)
+            return KSparse(self.k, self.radius, features * rows)
         if self.groups is None or len(self.groups) != features:
             raise ValueError(f"groups should name the group of each of the {features} features.")
-        return GroupBall(self.groups, self.radius)
+        return GroupBall(np.tile(self.groups, rows), self.radius)
 
-    def fit(self, X: Any, y: Any) -> "ConstrainedLogisticRegression":
-        """Fit to samples X ``[m, n]`` of two classes y ``[m]``; the intercept is the log odds at the mean sample."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConstrainedLogisticRegression":
+        """Fit to samples X ``[m, n]``, dense or sparse, of classes y ``[m]``; the intercepts are free."""
+        X, y, weights = self._read(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) != 2:
-            raise ValueError(
-                f"y has {len(self.classes_)} classes: expected 2. Only binary classification is supported; the type of "
-                "the target is " + ("multiclass." if len(self.classes_) > 2 else "one class.")
-            )
-        middle = X.mean(0)
-        atoms = self._atoms(X.shape[1])
-        last: np.ndarray = getattr(self, "coef_", np.zeros((1, 0)))
-        start = last[0] if self.warm_start and last.shape == (1, X.shape[1]) else None
-        share = float(labels.mean())
-        level = math.log(share / (1 - share))
+        shares = np.bincount(labels, weights) / weights.sum()
+        if len(self.classes_) < 2 or (shares > 0).sum() < 2:
+            raise ValueError("y has one class (with weight): expected two or more classes.")
+        rows, features = 1 if len(self.classes_) == 2 else len(self.classes_), X.shape[1]
+        middle = np.asarray(weights @ X).ravel() / weights.sum()
+        last: np.ndarray = getattr(self, "coef_", np.zeros((0, 0)))
+        start = last.ravel() if self.warm_start and last.shape == (rows, features) else np.zeros(rows * features)
+        f = _Softmax(X, middle, labels, weights, self.ridge)
         self.result_: Result = frank_wolfe(
-            _Shifted(X - middle, labels.astype(np.float64), level, self.ridge),
-            atoms,
+            f,
+            self._atoms(features, rows),
             start,
             variant=self.variant,
             tol=self.tol,
@@ -291,49 +382,100 @@ class ConstrainedLogisticRegression(ClassifierMixin, BaseEstimator):
             time_limit=self.max_time,
             progress=self.verbose,
         )
-        self.coef_ = np.asarray(self.result_.x)[None]
-        self.intercept_ = np.array([level]) - self.coef_ @ middle
+        self._warn(self.result_)
+        self.coef_ = np.asarray(self.result_.x).reshape(rows, features)
+        f.value(self.result_.x)  # the best intercept of the last iterate
+        self.intercept_ = f.level.numpy() - self.coef_ @ middle
         self.n_iter_ = self.result_.iterations
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """⟨w, x⟩ + b for every sample; positive for the second class."""
-        check_is_fitted(self, "coef_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        scores: np.ndarray = X @ self.coef_[0] + self.intercept_[0]
-        return scores
+        """⟨w, x⟩ + b for every sample ``[m]``, positive for the second of two classes; of more, ``[m, classes]``."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of both classes ``[m, 2]``."""
-        second = 1 / (1 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
-        return np.stack([1 - second, second], axis=1)
+        """Probabilities of all classes ``[m, classes]``."""
+        scores = self._scores(X)
+        probabilities: np.ndarray = softmax(np.hstack([0 * scores, scores]) if scores.shape[1] == 1 else scores, axis=1)
+        return probabilities
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likelier class."""
-        second = self.decision_function(X) > 0
-        labels: np.ndarray = self.classes_[second.astype(int)]
+        """The likeliest class."""
+        best = self.predict_proba(X).argmax(1)
+        labels: np.ndarray = self.classes_[best]
         return labels
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
+class _Softmax(Logistic):
+    """Weighted mean cross entropy of scores W(x - middle) + b with the best b; W ``[rows, n]``, one row for 2 classes.
 
-class _Shifted(Logistic):
-    """The mean logistic loss of scores ⟨a_i, x⟩ + level."""
+    The minimum over b is convex in W, and its gradient is that of the loss at the best b.
+    """
 
-    def __init__(self, matrix: np.ndarray, labels: np.ndarray, level: float, ridge: float) -> None:
-        super().__init__(matrix, labels, "mean", ridge)
-        self.level = level
+    def __init__(self, X: Any, middle: np.ndarray, labels: np.ndarray, weights: np.ndarray, ridge: float) -> None:
+        count, self.rows = int(labels.max()) + 1, 1 if labels.max() < 2 else int(labels.max()) + 1
+        m, n = X.shape
+        self.truth = torch.from_numpy(np.eye(count)[labels][:, -self.rows :])
+        self.weights, self.level = (
+            torch.from_numpy(weights / weights.sum()),
+            torch.zeros(self.rows, dtype=torch.float64),
+        )
 
-    def loss(self, scores: torch.Tensor) -> float:
-        """Of the shifted scores."""
-        return super().loss(scores + self.level)
+        def apply(x: np.ndarray) -> np.ndarray:
+            matrix = x.reshape(self.rows, n)
+            scores: np.ndarray = (X @ matrix.T - matrix @ middle).ravel()
+            return scores
 
-    def row_derivatives(self, scores: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """At the shifted scores."""
-        return super().row_derivatives(scores + self.level, rows)
+        def adjoint(r: np.ndarray) -> np.ndarray:
+            errors = r.reshape(m, self.rows)
+            slopes: np.ndarray = (np.asarray(X.T @ errors).T - errors.sum(0)[:, None] * middle).ravel()
+            return slopes
+
+        shape = (m * self.rows, n * self.rows)
+        plain = self.rows == 1 and not is_sparse(X)
+        self.map = LinearMap(X - middle if plain else LinearOperator(shape, apply, adjoint, dtype=np.float64))
+        root = np.sqrt(self.weights.numpy())
+        scaled = scipy.sparse.diags_array(root) @ X if is_sparse(X) else root[:, None] * (X - middle)
+        self._smoothness = LeastSquares(scaled, np.zeros(m)).smoothness / (4 if self.rows == 1 else 2) + ridge
+        self.factor, self.ridge, self.numpy, self.shape = 1.0, float(ridge), True, (n * self.rows,)
+
+    @property
+    def smoothness(self) -> float:
+        """A bound, for the fixed b as for the best."""
+        return self._smoothness
+
+    def _loss(self, scores: Tensor) -> Tensor:
+        if self.rows == 1:
+            return self.weights @ (torch.nn.functional.softplus(scores) - self.truth * scores)[:, 0]
+        return self.weights @ (torch.logsumexp(scores, 1) - (self.truth * scores).sum(1))
+
+    def _shifted(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores with the best b, found by Newton's method from the last one, and their probabilities."""
+        plain = scores.view(-1, self.rows)
+        for _ in range(50):
+            shifted = plain + self.level
+            likely = torch.sigmoid(shifted) if self.rows == 1 else torch.softmax(shifted, 1)
+            slope = self.weights @ (likely - self.truth)
+            if float(slope.abs().max()) < 1e-13:
+                break
+            weighted = self.weights[:, None] * likely
+            curvature = torch.diag(weighted.sum(0)) - weighted.t() @ likely
+            step = torch.linalg.solve(curvature + 1e-14 * torch.eye(self.rows), slope).clamp(-5.0, 5.0)
+            if float(step.abs().max()) > 0.1:  # below, Newton's step does not overshoot
+                before = float(self._loss(shifted))
+                while float(self._loss(shifted - step)) > before and float(step.abs().max()) > 1e-14:
+                    step = step / 2
+            self.level = self.level - (step - step.mean() if self.rows > 1 else step)
+        return plain + self.level, likely
+
+    def loss(self, scores: Tensor) -> float:
+        """At the best b."""
+        return float(self._loss(self._shifted(scores)[0]))
+
+    def row_derivatives(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
+        """At the best b."""
+        return (self.weights[:, None] * (self._shifted(scores)[1] - self.truth)).view(-1)
 
 
 METHODS = ("augmented", "deterministic", "stochastic")
@@ -460,6 +602,11 @@ def kmeans_sdp(
     return homotopy_cgm(linear, atoms, kmeans_constraints(), np.zeros((count, count)), **options)
 
 
+def _dense(X: Any) -> np.ndarray:
+    array: np.ndarray = X.toarray() if is_sparse(X) else X
+    return array
+
+
 class SDPKMeans(ClusterMixin, BaseEstimator):
     """k-means by its semidefinite relaxation, rounded to a partition.
 
@@ -529,9 +676,9 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> "SDPKMeans":
-        """Cluster points X ``[n, d]``, or distances ``[n, n]``."""
+        """Cluster points X ``[n, d]``, dense or sparse, or distances ``[n, n]``."""
         metric = choose(self.metric, ("euclidean", "precomputed"), "metric")
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)
+        X = _dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=1))
         count = len(X)
         if not 1 <= self.n_clusters <= count:
             raise ValueError(f"n_samples={count} should be >= n_clusters={self.n_clusters}, which should be >= 1.")
@@ -603,7 +750,7 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if not hasattr(self, "cluster_centers_"):
             raise ValueError("with precomputed distances there are no centres to predict with: use labels_.")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = _dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
         distances = ((X[:, None] - self.cluster_centers_[None]) ** 2).sum(2)
         labels: np.ndarray = distances.argmin(1).astype(self.labels_.dtype)
         return labels
@@ -612,11 +759,12 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
         """Minus the k-means cost of points X ``[m, d]`` with the centres found."""
         check_is_fitted(self, "labels_")
         labels = self.predict(X)
-        X = check_array(X, dtype=np.float64)
+        X = _dense(check_array(X, accept_sparse="csr", dtype=np.float64))
         return -float(((X - self.cluster_centers_[labels]) ** 2).sum())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # made dense: the relaxation is a dense matrix anyway
         tags.input_tags.pairwise = self.metric == "precomputed"
         return tags
 
@@ -635,7 +783,10 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     constraint, which measures the solver.
 
     A sample is a pair (row, column), its target the rating: ``fit(pairs [N, 2], ratings [N])``. Rows and columns are
-    numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it in a pipeline where they are names.
+    numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it in a pipeline where they are names. A sparse
+    matrix of ratings stands for its stored entries, row by row: ``fit(ratings)``, ``predict(ratings)``.
+    As samples are no rows of features, some checks of ``sklearn.utils.estimator_checks`` do not apply:
+    ``expected_failed_checks`` names them, for ``check_estimator``.
 
     Args:
         radius: β_1, bound on the nuclear norm; None to have it chosen, or for "shcgm" 1.5 · rms(ratings) · √(m n).
@@ -668,6 +819,19 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     >>> bool(model.score(rest, truth[tuple(rest.T)]) > 0.8)
     True
     """
+
+    expected_failed_checks: ClassVar[dict[str, str]] = {
+        f"check_{name}": "it fits arrays that are no pairs of indices"
+        for name in """
+            dict_unchanged dont_overwrite_parameters dtype_object estimators_dtypes estimators_fit_returns_self
+            estimators_nan_inf estimators_overwrite_params estimators_partial_fit_n_features estimators_pickle
+            f_contiguous_array_estimator fit2d_predict1d fit_check_is_fitted fit_idempotent fit_score_takes_y
+            methods_sample_order_invariance methods_subset_invariance n_features_in n_features_in_after_fitting
+            non_transformer_estimators_n_iter pipeline_consistency readonly_memmap_input regressor_data_not_an_array
+            regressors_int regressors_no_decision_function regressors_train supervised_y_2d
+        """.split()
+    }
+    """Checks of ``check_estimator`` that do not apply, and why."""
 
     def __init__(
         self,
@@ -702,10 +866,10 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "MatrixCompletion":
-        """Complete the matrix whose entries at pairs X ``[N, 2]`` are y ``[N]``."""
+    def fit(self, X: Any, y: Any = None) -> "MatrixCompletion":
+        """Complete the matrix whose entries at pairs X ``[N, 2]`` are y ``[N]``, or a sparse matrix X of ratings."""
         pairs, ratings = self._read(X, y)
-        m, n = self._shape(pairs)
+        m, n = self._shape(pairs, X.shape if is_sparse(X) else None)
         self.rows_, self.columns_ = np.unique(pairs[:, 0]), np.unique(pairs[:, 1])
         self._warn_empty(m - len(self.rows_), m, "rows")
         self._warn_empty(n - len(self.columns_), n, "columns")
@@ -761,7 +925,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         lower, upper = self._bounds()
         self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
 
-    def partial_fit(self, X: Any, y: Any) -> "MatrixCompletion":
+    def partial_fit(self, X: Any, y: Any = None) -> "MatrixCompletion":
         """Go on with more ratings; the matrix grows where new rows or columns appear.
 
         By default all ratings seen so far are kept and fitted again, a newer one of a pair in the place of the older,
@@ -840,8 +1004,13 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         values = self.matrix_[places[0], places[1]].astype(np.float64)
         return np.where(known, values, self.mean_)
 
-    def rmse(self, X: Any, y: Any, clip: bool = True) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R² of the predictions for pairs X and ratings y, or for a sparse matrix X of ratings."""
+        return float(super().score(X, X.tocsr().data if y is None and is_sparse(X) else y, sample_weight))
+
+    def rmse(self, X: Any, y: Any = None, clip: bool = True) -> float:
         """Root mean squared error of predictions, or of the iterate's entries as they are."""
+        y = X.tocsr().data if y is None and is_sparse(X) else y
         predictions = self.predict(X) if clip else self.entries(X)
         return float(np.sqrt(np.mean(np.square(predictions - column_or_1d(y)))))
 
@@ -870,11 +1039,12 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         rms = float(np.sqrt(np.mean(np.square(ratings))))
         return RADIUS * (rms or 1.0) * math.sqrt(math.prod(shape))
 
-    def _shape(self, pairs: np.ndarray) -> tuple[int, int]:
+    def _shape(self, pairs: np.ndarray, known: Any) -> tuple[int, int]:
         largest = pairs.max(axis=0)
-        if self.shape is None:
+        shape = self.shape if self.shape is not None else known
+        if shape is None:
             return int(largest[0]) + 1, int(largest[1]) + 1
-        m, n = (int(size) for size in self.shape)
+        m, n = (int(size) for size in shape)
         if largest[0] >= m or largest[1] >= n:
             raise ValueError(
                 f"X has the pair {tuple(int(i) for i in largest)} but shape is {(m, n)}: expected indices from 0 below "
@@ -894,10 +1064,18 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     @staticmethod
     def _pairs(X: Any) -> np.ndarray:
         if is_sparse(X):
-            raise TypeError("sparse input is not supported: X are pairs (row, column), y their ratings.")
-        pairs = np.asarray(X)
+            rows = X.tocsr()
+            return np.stack([np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices], 1).astype(
+                np.int64
+            )
+        pairs = check_array(X, dtype=None, ensure_min_samples=0, estimator="MatrixCompletion")
+        if np.issubdtype(pairs.dtype, np.number) and (pairs < 0).any():
+            raise ValueError(f"Negative values in data: X has the index {pairs.min():g}, expected indices from 0.")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise ValueError(f"X has shape {list(pairs.shape)}: expected pairs (row, column), [N, 2].")
+            raise ValueError(
+                f"X has n_samples = {len(pairs)} and n_features = {pairs.shape[1]}: expected pairs (row, column) "
+                "[N, 2], or a sparse matrix of ratings."
+            )
         try:
             exact = bool(np.isfinite(pairs.astype(np.float64)).all())
             whole = pairs.astype(np.int64) if exact else pairs
@@ -911,18 +1089,22 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         return whole
 
     def _read(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        pairs = self._pairs(X)
+        if is_sparse(X):
+            if y is not None:
+                raise ValueError(
+                    "X is a sparse matrix of ratings: expected no y besides; sparse pairs are not supported."
+                )
+            y = X.tocsr().data
         if y is None:
             raise ValueError(
                 "MatrixCompletion requires y to be passed, but the target y is None: expected the rating of every pair."
             )
+        pairs = self._pairs(X)
         ratings = column_or_1d(np.asarray(y, dtype=np.float64))
         if len(pairs) != len(ratings) or not len(pairs):
             raise ValueError(f"{len(pairs)} pairs and {len(ratings)} ratings: expected as many, and at least one.")
         if not np.isfinite(ratings).all():
             raise ValueError("y has ratings that are not finite: drop the pairs whose rating is missing.")
-        if (pairs < 0).any():
-            raise ValueError(f"X has the index {int(pairs.min())}: expected indices from 0.")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype is {self.dtype!r}: expected 'float32' or 'float64'.")
         lower, upper = self._bounds()

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import scipy.io
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -86,15 +88,18 @@ def test_names_in_a_pipeline_and_a_grid_search() -> None:
 
 def test_scikit_learn_checks_that_do_not_feed_it_features() -> None:
     """Samples are pairs of indices, so checks that fit it to real features do not apply; the others hold."""
+    declared = MatrixCompletion.expected_failed_checks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(MatrixCompletion(**SHCGM, max_iter=5), on_fail=None, on_skip=None)
+        results = check_estimator(MatrixCompletion(**SHCGM, max_iter=5), expected_failed_checks=declared, on_skip=None)
+    assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(declared)
     passed = {result["check_name"] for result in results if result["status"] == "passed"}
     assert passed >= {
         "check_do_not_raise_errors_in_init_or_set_params",
         "check_estimator_cloneable",
         "check_estimator_repr",
         "check_estimators_unfitted",
+        "check_estimators_empty_data_messages",
         "check_fit1d",
         "check_get_params_invariance",
         "check_mixin_order",
@@ -104,6 +109,27 @@ def test_scikit_learn_checks_that_do_not_feed_it_features() -> None:
         "check_supervised_y_no_nan",
         "check_valid_tag_types",
     }
+
+
+@pytest.mark.parametrize("method", ["frank-wolfe", "shcgm"])
+def test_sparse_ratings_and_frames(method: str) -> None:
+    """A sparse matrix or a DataFrame of ratings is fitted as its pairs are."""
+    pairs, ratings, target = problem()
+    options: dict[str, Any] = {"method": method, "max_iter": 20, "random_state": 0}
+    matrix = scipy.sparse.coo_array((ratings, tuple(pairs.T)), shape=(41, 30))
+    with pytest.warns(UserWarning, match="1 of 41 rows have no rating"):
+        sparse = MatrixCompletion(**options).fit(matrix)
+    given = MatrixCompletion(**options).fit(pairs, ratings)
+    np.testing.assert_allclose(sparse.matrix_, given.matrix_, rtol=1e-5)
+    rows = matrix.tocsr()
+    np.testing.assert_allclose(sparse.predict(rows), given.predict(np.argwhere(target * (rows.toarray()[:40] != 0))))
+    assert sparse.score(rows) == pytest.approx(given.score(pairs, ratings))
+    assert sparse.rmse(rows) == pytest.approx(given.rmse(pairs, ratings))
+    frame = pandas.DataFrame({"row": pairs[:, 0], "column": pairs[:, 1], "rating": ratings})
+    framed = MatrixCompletion(**options).fit(frame[["row", "column"]], frame["rating"])
+    np.testing.assert_array_equal(framed.matrix_, given.matrix_)
+    with pytest.raises(ValueError, match="expected no y besides"):
+        MatrixCompletion().fit(matrix, ratings)
 
 
 def test_pickle_and_input_left_alone() -> None:
@@ -166,14 +192,14 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
         r"2 of 2 ratings are outside the box \[1, 5\] \(they go from 0 to 7\).*pass box=\(0, 7\)",
     ),
     ("missing rating", lambda: MatrixCompletion().fit(PAIRS, [1.0, np.nan]), "ratings that are not finite"),
-    ("triples", lambda: MatrixCompletion().fit(np.zeros((3, 3)), np.ones(3)), r"X has shape \[3, 3\]: expected pairs"),
+    ("triples", lambda: MatrixCompletion().fit(np.zeros((3, 3)), np.ones(3)), "n_features = 3: expected pairs"),
     ("fractions", lambda: MatrixCompletion().fit(PAIRS + 0.5, VALUES), "no whole numbers"),
     ("names", lambda: MatrixCompletion().fit([["a", "b"]], [1.0]), "put OrdinalEncoder before"),
-    ("negative", lambda: MatrixCompletion().fit(PAIRS - 1, VALUES), "X has the index -1: expected indices from 0"),
+    ("negative", lambda: MatrixCompletion().fit(PAIRS - 1, VALUES), "X has the index -1, expected indices from 0"),
     ("lengths", lambda: MatrixCompletion().fit(PAIRS, [1.0]), "2 pairs and 1 ratings"),
     ("nothing", lambda: MatrixCompletion().fit(np.zeros((0, 2)), []), "0 pairs and 0 ratings"),
     ("no ratings", lambda: MatrixCompletion().fit(PAIRS, None), "requires y to be passed"),
-    ("index missing", lambda: MatrixCompletion().fit([[0.0, np.nan]], [1.0]), "no whole numbers"),
+    ("index missing", lambda: MatrixCompletion().fit([[0.0, np.nan]], [1.0]), "NaN"),
     (
         "shape",
         lambda: MatrixCompletion(shape=(1, 1)).fit(PAIRS, VALUES),

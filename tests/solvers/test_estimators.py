@@ -4,9 +4,14 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
-from sklearn.linear_model import orthogonal_mp
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, orthogonal_mp
 from sklearn.utils.estimator_checks import check_estimator
 
 from unknot.solvers import (
@@ -19,11 +24,12 @@ from unknot.solvers import (
     variance_reduced_frank_wolfe,
 )
 from unknot.solvers.atoms import L1Ball
+from unknot.solvers.estimators import _Softmax
 
 
 @pytest.mark.parametrize(
     "model",
-    [OrthogonalPursuitRegressor(), NonNegativePursuitRegressor(), ConstrainedLogisticRegression()],
+    [OrthogonalPursuitRegressor(), NonNegativePursuitRegressor(), ConstrainedLogisticRegression(tol=1e-2, max_iter=30)],
     ids=lambda model: type(model).__name__,
 )
 def test_scikit_learn_contract(model: Any) -> None:
@@ -38,6 +44,102 @@ def test_orthogonal_pursuit_finds_what_scikit_learn_finds() -> None:
     w[0, [1, 5]], w[1, [2, 20]] = (1.0, -2.0), (3.0, 0.5)
     model = OrthogonalPursuitRegressor(2, fit_intercept=False).fit(X, X @ w.T)
     np.testing.assert_allclose(model.coef_, orthogonal_mp(X, X @ w.T, n_nonzero_coefs=2).T, atol=1e-10)
+
+
+def problem(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 8)) * (rng.random((60, 8)) < 0.5)
+    scores = X[:, :3] + 0.5 * rng.standard_normal((60, 3))
+    return X, {"regression": scores.sum(1), "two": scores[:, 0] > 0, "three": scores.argmax(1)}[kind]
+
+
+FACES = [
+    (OrthogonalPursuitRegressor(3), "regression"),
+    (OrthogonalPursuitRegressor(3, fit_intercept=False), "regression"),
+    (NonNegativePursuitRegressor(), "regression"),
+    (ConstrainedLogisticRegression(2.0, tol=1e-6), "two"),
+    (ConstrainedLogisticRegression(2.0, tol=1e-6), "three"),
+    (ConstrainedLogisticRegression(2.0, tol=1e-3, constraint="group", groups=[0] * 4 + [1] * 4, max_iter=20), "three"),
+]
+
+
+@pytest.mark.parametrize(("model", "kind"), FACES, ids=lambda value: type(value).__name__)
+def test_sparse_weighted_and_framed_samples(model: Any, kind: str) -> None:
+    """Sparse samples and DataFrames give what dense arrays do; a weight is a number of copies."""
+    X, y = problem(kind)
+    near = {"atol": 1e-3 if kind != "regression" else 1e-8}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        dense = clone(model).fit(X, y)
+        sparse = clone(model).fit(scipy.sparse.csc_array(X), y)
+        np.testing.assert_allclose(sparse.coef_, dense.coef_, **near)
+        np.testing.assert_allclose(sparse.intercept_, dense.intercept_, **near)
+        np.testing.assert_allclose(sparse.predict(scipy.sparse.csr_matrix(X)), dense.predict(X), **near)
+        frame = pandas.DataFrame(X, columns=list("abcdefgh"))
+        framed = clone(model).fit(frame, pandas.Series(y))
+        np.testing.assert_allclose(framed.coef_, dense.coef_, atol=1e-12)
+        assert framed.feature_names_in_.tolist() == list("abcdefgh")
+        weights = np.random.default_rng(1).integers(0, 4, 60)
+        for samples in (X, scipy.sparse.csr_array(X)):
+            weighted = clone(model).fit(samples, y, sample_weight=weights)
+            copied = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights, axis=0))
+            np.testing.assert_allclose(weighted.coef_, copied.coef_, **near)
+            np.testing.assert_allclose(weighted.intercept_, copied.intercept_, **near)
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        clone(model).fit(X, y, sample_weight=np.zeros(60))
+
+
+def test_many_classes() -> None:
+    """The loss is PyTorch's cross entropy, the answer optimal by its gap; two classes against scikit-learn."""
+    X, y = load_iris(return_X_y=True)
+    X = (X - X.mean(0)) / X.std(0)
+    model = ConstrainedLogisticRegression(30.0, tol=1e-3, max_iter=5000).fit(X, y)
+    assert model.coef_.shape == (3, 4)
+    assert np.abs(model.coef_).sum() <= 30 * (1 + 1e-9)
+    scores = torch.from_numpy(model.decision_function(X))
+    assert float(torch.nn.functional.cross_entropy(scores, torch.from_numpy(y))) == pytest.approx(model.result_.value)
+    np.testing.assert_allclose(model.predict_proba(X), scores.softmax(1), atol=1e-12)
+    assert model.score(X, y) > 0.95
+    assert model.result_.gap <= 1e-3
+    f = _Softmax(X, X.mean(0), y, np.random.default_rng(1).random(150), 0.1)
+    x = np.random.default_rng(0).standard_normal(12)
+    slopes = [(f(x + row) - f(x - row)) / 2e-6 for row in 1e-6 * np.eye(12)]
+    np.testing.assert_allclose(f.gradient(x), slopes, atol=1e-7)
+    two = ConstrainedLogisticRegression(1e4, constraint="l2", tol=1e-9, variant="plain", ridge=0.05).fit(
+        X[:, 1:3], y > 0
+    )
+    own = LogisticRegression(C=1 / (0.05 * 150), tol=1e-10).fit(X[:, 1:3], y > 0)
+    np.testing.assert_allclose(two.coef_, own.coef_, atol=1e-3)
+    np.testing.assert_allclose(two.intercept_, own.intercept_, atol=1e-3)
+    with pytest.raises(ValueError, match="y has one class"):
+        ConstrainedLogisticRegression().fit(X[:20], y[:20])
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_path_and_early_end_of_orthogonal_pursuit(make: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 12)), rng.standard_normal((40, 2))
+    options: dict[str, Any] = {"fit_intercept": False, "return_path": True, "tol": 0}
+    path = OrthogonalPursuitRegressor(5, **options).fit(make(X), Y).coef_path_
+    expected = orthogonal_mp(X, Y, n_nonzero_coefs=5, return_path=True)
+    np.testing.assert_allclose(path, expected.transpose(1, 0, 2), atol=1e-9)
+    single = OrthogonalPursuitRegressor(5, **options).fit(make(X), Y[:, 0])
+    np.testing.assert_allclose(single.coef_path_, path[0])
+    np.testing.assert_allclose(single.coef_path_[:, -1], single.coef_)
+    with pytest.warns(ConvergenceWarning, match="ended with 3 of 5 features"):
+        OrthogonalPursuitRegressor(5).fit(make(np.hstack([X[:, :3], X[:, :3]])), Y[:, 0])
+
+
+def test_early_ends_are_warned_of() -> None:
+    X, y = problem("regression")
+    with pytest.warns(ConvergenceWarning, match="ended early, max iterations"):
+        NonNegativePursuitRegressor(max_iter=1).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        ConstrainedLogisticRegression(max_iter=1).fit(X, y > 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NonNegativePursuitRegressor().fit(X, y)
+        OrthogonalPursuitRegressor(3).fit(X, y)
 
 
 def test_constraints_of_the_classifier() -> None:
