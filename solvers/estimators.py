@@ -822,14 +822,34 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
 
     expected_failed_checks: ClassVar[dict[str, str]] = {
         f"check_{name}": "it fits arrays that are no pairs of indices"
-        for name in """
-            dict_unchanged dont_overwrite_parameters dtype_object estimators_dtypes estimators_fit_returns_self
-            estimators_nan_inf estimators_overwrite_params estimators_partial_fit_n_features estimators_pickle
-            f_contiguous_array_estimator fit2d_predict1d fit_check_is_fitted fit_idempotent fit_score_takes_y
-            methods_sample_order_invariance methods_subset_invariance n_features_in n_features_in_after_fitting
-            non_transformer_estimators_n_iter pipeline_consistency readonly_memmap_input regressor_data_not_an_array
-            regressors_int regressors_no_decision_function regressors_train supervised_y_2d
-        """.split()
+        for name in [
+            "dict_unchanged",
+            "dont_overwrite_parameters",
+            "dtype_object",
+            "estimators_dtypes",
+            "estimators_fit_returns_self",
+            "estimators_nan_inf",
+            "estimators_overwrite_params",
+            "estimators_partial_fit_n_features",
+            "estimators_pickle",
+            "f_contiguous_array_estimator",
+            "fit2d_predict1d",
+            "fit_check_is_fitted",
+            "fit_idempotent",
+            "fit_score_takes_y",
+            "methods_sample_order_invariance",
+            "methods_subset_invariance",
+            "n_features_in",
+            "n_features_in_after_fitting",
+            "non_transformer_estimators_n_iter",
+            "pipeline_consistency",
+            "readonly_memmap_input",
+            "regressor_data_not_an_array",
+            "regressors_int",
+            "regressors_no_decision_function",
+            "regressors_train",
+            "supervised_y_2d",
+        ]
     }
     """Checks of ``check_estimator`` that do not apply, and why."""
 
