@@ -28,6 +28,7 @@ from unknot.datamodules.smallnorb import SmallNORB
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 from unknot.datamodules.views import Coarse, Resized
 from unknot.datamodules.walks import WalkDataModule
+from unknot.datamodules.weighted import Correlated, Weighted
 
 
 def _at_32(make: Callable[[], GroundTruthDataset]) -> Callable[[], GroundTruthDataset]:
@@ -69,6 +70,7 @@ __all__ = [
     "ClevrScenes",
     "Coarse",
     "ColorDSprites",
+    "Correlated",
     "DSprites",
     "FactorDataModule",
     "FactorSpace",
@@ -100,6 +102,7 @@ __all__ = [
     "SmallNORB",
     "StreamDataModule",
     "WalkDataModule",
+    "Weighted",
     "draw_masks",
     "draw_scenes",
     "sample_matrices",

@@ -104,6 +104,10 @@ class FactorSpace:
         """Draw ``n`` factor vectors i.i.d. and uniformly: int64 ``[n, F]``."""
         return self.factors(torch.randint(self.size, (n,), generator=generator))
 
+    def resample(self, factors: Tensor, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw chosen factors ``[n, F]`` again and leave the others as they are."""
+        return torch.where(chosen, self.sample(len(factors), generator), factors)
+
     def index(self, factors: Tensor) -> Tensor:
         """Number of each grid point: factors ``[..., F]`` to int64 ``[...]``."""
         factors = self._check(factors)

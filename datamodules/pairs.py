@@ -87,4 +87,4 @@ def resample_factors(
     order = torch.rand(n, num_factors, generator=generator).argsort(1)  # every row a random permutation
     chosen = torch.zeros(n, num_factors, dtype=torch.bool)
     chosen.scatter_(1, order, torch.arange(num_factors) < count[:, None])
-    return torch.where(chosen, space.sample(n, generator), first), order[:, 0]
+    return space.resample(first, chosen, generator), order[:, 0]

@@ -141,6 +141,8 @@ class Draws(GivenDraws):
         self.notes: dict[str, Any] = {}
         if not self._own:
             check_repetition(self.dataset)
+        if distribution := getattr(self.dataset.factor_space, "distribution", None):
+            self.notes["distribution"] = distribution
         if self._own:
             self.notes["split"] = "images to fit on and others to test on, each drawn once at most"
         self._remembered: tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]]] | None = None

@@ -67,6 +67,8 @@ def evaluate(
     source = _source(dataset)
     repeats, seed = whole("repeats", repeats), whole("seed", seed, least=None)
     restricted = "these images do not show all combinations of factors" if is_finite(source) else None
+    if hasattr(getattr(source, "factor_space", None), "distribution"):
+        restricted = "the factors of this data set are drawn by weights"
     names, reasons = possible(select(metrics), model_or_function, restricted)
     drawn = []
     with tqdm(total=repeats * len(names), desc="evaluating", disable=None, leave=False) as bar:
