@@ -22,6 +22,7 @@ they are, and brought to this form when they are next written.
 import csv
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -510,6 +511,9 @@ class RunFolder:
     def publication(self) -> dict[str, Any]:
         """Seed, command, scores, cost, and files by their name in the hub, for publishing the model."""
         record, scores = self.record(), self.scores()
+        for values in (scores, scores.std):  # a card holds finite numbers
+            for name in [name for name, value in values.items() if not math.isfinite(value)]:
+                del values[name]
         extras = {name: path for name, path in self.pictures().items() if path.stem.startswith(("trav", "recon"))}
         if self.config.is_file():
             extras["training.yaml"] = self.config

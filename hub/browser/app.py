@@ -222,6 +222,20 @@ class Pages:
         """``POST /api/checkpoints/{id}/remove``: move to the trash."""
         return Answer({"moved": str(self.index.remove(self._entry(request)))})
 
+    async def push(self, request: Request) -> Response:
+        """``POST /api/checkpoints/{id}/push``: publish to the hub, privately if the repository is new."""
+        repo = field(await body_json(request), "repo", str)
+        return await run_in_threadpool(lambda: Answer({"address": self._push(self._entry(request), repo)}))
+
+    def _push(self, entry: Entry, repo: str) -> str:
+        from unknot.hub.publishing import known_about, push
+
+        if entry.home is None:
+            raise HTTPException(409, "Only checkpoints in folders that the page was opened with can be published.")
+        self._weights(entry)
+        model = self.players.get(entry.key, entry.ref).model
+        return push(model, repo, endpoint=self.index.endpoint, say=lambda line: None, **known_about(entry.home))
+
     async def start(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/start``."""
         wanted = await body_json(request)
@@ -315,7 +329,7 @@ class Pages:
         yield Route(f"{one}/curves", self.curves)
         yield Route(f"{one}/progress", self.progress)
         yield Route(f"{one}/drawn.png", self.drawn)
-        changes = (self.download, self.evaluate, self.tag, self.rename, self.remove)
+        changes = (self.download, self.evaluate, self.tag, self.rename, self.remove, self.push)
         for action in (*changes, self.start, self.look, self.upload, self.decode, self.strips, self.matrix):
             yield Route(f"{one}/{action.__name__}", action, methods=["POST"])
         yield Route(f"{one}/{{name:path}}", self.picture)

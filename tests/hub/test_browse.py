@@ -22,7 +22,7 @@ from PIL import Image
 from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import write_card
 from unknot.cli import main
-from unknot.hub import push
+from unknot.hub import push, show
 from unknot.hub.browser import players as live
 from unknot.hub.browser.app import Keys, browse_app, export
 from unknot.hub.browser.index import Index, find_models
@@ -402,6 +402,20 @@ def test_detail(served):
     assert told["files"].keys() == {"config.json", "model.safetensors"}
     assert repr(str(served.index.folders[0] / "run" / "version_0" / "model")) in told["load"]
     assert served.get(f"api/checkpoints/{served.id_of('saved')}")["card"] == HOSTILE
+
+
+def test_a_model_is_published_from_the_page(folder, here, name):
+    server = Server(Index([folder], here.url))
+    try:
+        status, _, content = server.post(f"api/checkpoints/{server.id_of('version_0')}/push", {"repo": name})
+        assert status == 200, content
+        assert here.url in json.loads(content)["address"]
+        described = show(name, endpoint=here.url)
+        assert (described.checkpoint.model, described.checkpoint.seed) == ("BetaVAE", 7)
+        assert {"training.yaml", "training.csv"} <= described.files.keys()
+        assert server.post(f"api/checkpoints/{server.id_of('version_0')}/push", {"repo": "no name"})[0] == 422
+    finally:
+        server.stop()
 
 
 def test_a_long_training_is_thinned(served):

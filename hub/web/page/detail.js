@@ -235,5 +235,10 @@ function changePart(told) {
   const place = told.study
     ? el("p", { class: "note" }, "This is a job of a study, which finds it by its folder: it can be neither renamed nor deleted here.")
     : el("div", { class: "row" }, name, rename, remove);
-  return section("Change", el("div", { class: "row" }, tags, save), place);
+  const repo = el("input", { type: "text", placeholder: "USER/NAME", "aria-label": "Repository on the hub", name: "repo" });
+  const publish = button("Publish privately", () =>
+    change("push", { repo: repo.value.trim() }, ({ address }) => notify(`Published: ${address}`)),
+  );
+  const publishing = told.local ? el("div", { class: "row" }, repo, publish) : null;
+  return section("Change", el("div", { class: "row" }, tags, save), place, publishing);
 }
