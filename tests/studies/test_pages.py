@@ -1,11 +1,13 @@
 """The pages of the studies: every measured number on them is computed from tables, and is what the tables give."""
 
+import contextlib
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from unknot.studies import claims, report_pages
+from unknot.studies.population import Missing
 from unknot.studies.synthetic import synthetic_results
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
@@ -76,6 +78,18 @@ def test_planted_effects_are_reproduced_and_absent_ones_are_not() -> None:
     reverse = table.assign(unfairness=-table.unfairness, weak_reconstruction=-table.weak_reconstruction)
     for start in ("Disentangled models are fairer", "The weak loss goes with bad metrics"):
         assert (verdict(start, table), verdict(start, reverse)) == ("reproduced", "contradicted"), start
+
+
+@pytest.mark.slow
+def test_numbers_that_claims_name_exist() -> None:
+    """A number that an analysis gives another label would leave its claim untested."""
+    table = synthetic_results(seeds=2).assign(elbo=1.0, elbo_reconstruction=1.0, total_correlation_sampled=1.0)
+    named = [claim for claim in claims.CLAIMS if getattr(claim.measure, "func", None) is claims.number]
+    assert len(named) > 20
+    for claim in named:
+        if claim.measure and claim.measure.keywords["analysis"] != "semi_supervised":  # needs labels
+            with contextlib.suppress(Missing):
+                claim.measure(table, resamples=2)
 
 
 def test_correlations_of_claims_are_those_of_pandas() -> None:
