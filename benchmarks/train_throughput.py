@@ -1,14 +1,19 @@
-"""How fast `trainer.fit` is beside a bare PyTorch loop, for every model, and how long it waits for data.
+"""How fast training is beside a bare PyTorch loop, for every model, and how long it waits for data.
+
+Measured are `trainer.fit` alone and `unknot.training.fit`, which keeps the folder of a run as well, as `unknot fit` and
+the jobs of studies do.
 
 Both sides train the same networks with the same objective on batches of 64. The bare loop is written out below as one
 would write it, in the default layout, with `torch.optim.Adam`, without checks or logging, and has its batches in memory
-as finished float tensors; `trainer.fit` draws them as a user's run does, logs to CSV and checks its losses. Times are
+as finished float tensors; the others draw them as a user's run does, log to CSV and check their losses. Times are
 of the processor, so that what else runs matters less. Rounds alternate, so that a change of the machine's speed meets
 both. Both run in one process, where glibc keeps freed memory, as `unknot fit` has it; for the β-VAE a third figure is
 the bare loop in a process of its own, without.
 """
 
 import argparse
+import contextlib
+import io
 import itertools
 import logging
 import math
@@ -31,6 +36,7 @@ from tqdm import tqdm
 from unknot._lightning import pl
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule, StreamDataModule
 from unknot.memory import keep_freed_memory
+from unknot.training import fit
 from unknot.zoo import MODELS
 
 WARM_UP = 5
@@ -226,6 +232,24 @@ def trainer_fit(name: str, dataset: DSprites, steps: int) -> tuple[float, float]
     return seconds / steps, watch.waited / seconds
 
 
+def training_fit(name: str, dataset: DSprites, steps: int) -> float:
+    """Seconds per step of `unknot.training.fit`, which keeps a folder with curve, progress and states."""
+    torch.manual_seed(0)
+    data = data_for(name, dataset)
+    watch = Stopwatch(data)
+    options = {
+        "max_steps": steps + WARM_UP + 1,
+        "callbacks": [watch],
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "limit_val_batches": 0,
+        "accelerator": "cpu",
+    }
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        fit(MODELS[name](), data, folder=folder, trainer=options)
+    return (watch.stop - watch.start) / steps
+
+
 def main() -> None:
     """Alternate, and print medians."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -243,7 +267,10 @@ def main() -> None:
         print(
             f"torch {torch.__version__}, {torch.get_num_threads()} threads, batch 64, steps per second of the processor"
         )
-        print(f"{'model':<14} {'bare':>7} {'fit':>7} {'ratio':>7} {'(rounds)':<24} waits for data")
+        print(
+            f"{'model':<14} {'bare':>7} {'Trainer':>7} {'ratio':>7} {'(rounds)':<18} "
+            f"{'fit':>7} {'ratio':>7} {'(rounds)':<18} waits for data"
+        )
     for name in arguments.models:
         generator = torch.Generator().manual_seed(0)
         data = data_for(name, dataset)
@@ -251,17 +278,20 @@ def main() -> None:
         if arguments.plain:
             print(bare_loop(name, batches, arguments.steps))
             continue
-        bares, fits, shares = [], [], []
+        bares, trainers, fits, shares = [], [], [], []
         for _ in tqdm(range(arguments.rounds), desc=name, leave=False, disable=None):
             bares.append(bare_loop(name, batches, arguments.steps))
-            fit, share = trainer_fit(name, dataset, arguments.steps)
-            fits.append(fit)
+            seconds, share = trainer_fit(name, dataset, arguments.steps)
+            trainers.append(seconds)
             shares.append(share)
-        ratios = [bare / fit for bare, fit in zip(bares, fits, strict=True)]
+            fits.append(training_fit(name, dataset, arguments.steps))
+        cells = []
+        for times in (trainers, fits):
+            ratios = [bare / seconds for bare, seconds in zip(bares, times, strict=True)]
+            spread = f"({min(ratios):.3f} to {max(ratios):.3f})"
+            cells.append(f"{1 / statistics.median(times):7.2f} {statistics.median(ratios):7.3f} {spread:<18}")
         print(
-            f"{name:<14} {1 / statistics.median(bares):7.2f} {1 / statistics.median(fits):7.2f} "
-            f"{statistics.median(ratios):7.3f} {f'({min(ratios):.3f} to {max(ratios):.3f})':<24} "
-            f"{100 * statistics.median(shares):.1f} %",
+            f"{name:<14} {1 / statistics.median(bares):7.2f} {' '.join(cells)} {100 * statistics.median(shares):.1f} %",
             flush=True,
         )
         if name == "BetaVAE":

@@ -164,6 +164,7 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
 def _resume(training: "Training", request: Request, run: Any, action: str) -> None:
     """Take the settings of a run; a job of a study is never changed."""
     from unknot.studies.study import BOOKKEEPING
+    from unknot.training.run_folder import LAST
 
     run.settings()  # says what is wrong with them
     given, request.words = request.words, ["--config", str(run.config)]
@@ -175,9 +176,14 @@ def _resume(training: "Training", request: Request, run: Any, action: str) -> No
         if run.is_job:
             training.job = run.summary.study or {"name": run.path.parents[2].name, "job": run.path.name, "settings": {}}
     else:
-        found = run.resumption()
-        if found.checkpoint is not None:
-            request.words += ["--ckpt_path", str(found.checkpoint)]
+        state = run.resumption().checkpoint
+        is_newest = state is not None and state.name == LAST
+        if not is_newest and action != "fit" and run.is_trained():
+            state = None  # the saved model is newer
+        if run.has_state() and not is_newest:
+            training.say(f"{run.checkpoints / LAST} is damaged or missing; using {state or run.model}.")
+        if state is not None:
+            request.words += ["--ckpt_path", str(state)]
         elif run.is_trained() and not longer:
             request.words += ["--pretrained", str(run.model)]
         else:

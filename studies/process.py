@@ -83,6 +83,7 @@ def _perform(study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcom
 def _with_lock(run: JobFolder, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
     if failed := run.problem():  # under another runner, meanwhile; `unknot study retry` tries it again
         return Outcome(job.name, "failed", failed)
+    run.clean()
     with _printing_to(run.log):
         stop.allow()
         from unknot.studies.perform import perform

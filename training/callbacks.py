@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from unknot import __version__
 from unknot._provenance import commit
-from unknot.files import replacing, write_json
+from unknot.files import replacing, sync, write_json
 from unknot.training.run_folder import LAST, PREVIOUS, RunFolder
 from unknot.training.stopping import Stop, Stopped
 
@@ -38,6 +38,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         path = Path(path)
         with replacing(path, durable=True) as beside:
             torch.save(checkpoint, beside)
+            sync(beside)  # before the last one is moved, so that there is none for no longer than a rename takes
             if path.name == LAST and path.exists():
                 os.replace(path, path.with_name(PREVIOUS))
 

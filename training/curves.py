@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from unknot.files import open_regular
 from unknot.memory_cache import Cache
 
 POINTS = 500
@@ -52,7 +53,18 @@ def _lines(file: Any) -> Any:
     read = 0
     while (line := file.readline(MAX_LINE)) and read < READ:
         read += len(line)
-        yield line.replace("\0", "")
+        if line.endswith("\n"):  # half a line may hold half a number
+            yield line.replace("\0", "")
+
+
+def check_whole(path: Path) -> None:
+    """Raise a ``ValueError`` that names the file of a curve where it is cut off or something else."""
+    with open_regular(path) as file:
+        head = file.readline(MAX_LINE)
+        file.seek(max(0, path.stat().st_size - 1))
+        end = file.read(1)
+    if b"step" not in head or end != b"\n":
+        raise ValueError(f"{path}: damaged; expected a table of losses by step. Delete it to leave the curve out.")
 
 
 def _number(text: Any) -> float | None:

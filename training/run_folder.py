@@ -42,6 +42,7 @@ from filelock import FileLock, Timeout
 from unknot.files import open_regular, read_json, read_limited, replacing, sha256_of, write_json
 from unknot.metrics.scores import Scores
 from unknot.training import configs
+from unknot.training.curves import check_whole
 from unknot.training.score_file import MAX_JSON, ScoreFile, check_schema
 
 SCHEMA = 1
@@ -191,7 +192,7 @@ class RunFolder:
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings, as ``unknot fit --config`` takes them."""
-        if not self.config.is_file():
+        if not os.path.lexists(self.config):
             raise FileNotFoundError(
                 f"{self.config}: no such file. This run was trained from Python objects: give `fit` the same model and "
                 "data again."
@@ -233,10 +234,16 @@ class RunFolder:
                 lock.release()
 
     def clean(self) -> None:
-        """Remove what killed processes left half written; only for the process that holds the lock."""
+        """Remove what killed processes left half written; only for the process that holds the lock.
+
+        So is anything but a file where a file is opened for writing: a FIFO would block, a device take it all.
+        """
         for pattern in (".*.part", "checkpoints/.*.part", "model/.*.part"):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
+        for path in (self.log, self.path / "metrics.csv", self.path / "hparams.yaml"):  # the last is TensorBoard's
+            if os.path.lexists(path) and not path.is_file():
+                path.unlink()
 
     def abandon(self) -> None:
         """Remove the folder, unless something was trained that is worth keeping."""
@@ -509,20 +516,30 @@ class RunFolder:
             raise ValueError(f"{self.path} is a job of a study, which finds it by its name; it cannot be {action}.")
 
     def publication(self) -> dict[str, Any]:
-        """Seed, command, scores, cost, and files by their name in the hub, for publishing the model."""
+        """Seed, command, scores, cost, and files by their name in the hub, for publishing the model.
+
+        A ``ValueError`` names a file that is damaged.
+        """
         record, scores = self.record(), self.scores()
         for values in (scores, scores.std):  # a card holds finite numbers
             for name in [name for name, value in values.items() if not math.isfinite(value)]:
                 del values[name]
         extras = {name: path for name, path in self.pictures().items() if path.stem.startswith(("trav", "recon"))}
-        if self.config.is_file():
+        for path in extras.values():
+            if not _is_picture(path):
+                raise ValueError(f"{path}: not a whole PNG picture. Delete it to leave it out.")
+        if os.path.lexists(self.config):
+            if not {"model", "data"} <= self.settings().keys():
+                raise ValueError(f"{self.config}: damaged; it lacks model or data. Delete it to leave it out.")
             extras["training.yaml"] = self.config
-        if self.curve:
-            extras["training.csv"] = self.curve
+        metrics = self.path / "metrics.csv"
+        if curve := metrics if os.path.lexists(metrics) else self.curve:
+            check_whole(curve)
+            extras["training.csv"] = curve
         seconds = record.get("core_seconds")
         return {
             "seed": self.summary.seed,
-            "command": "unknot fit --config training.yaml" if self.config.is_file() else None,
+            "command": "unknot fit --config training.yaml" if "training.yaml" in extras else None,
             "commit": record.get("commit"),
             "core_hours": seconds / 3600 if isinstance(seconds, int | float) else None,
             "scores": scores or None,
@@ -567,6 +584,14 @@ def trash_folder(folder: Path, into: Path) -> Path:
     into.mkdir(exist_ok=True)
     shutil.move(folder, target)
     return target
+
+
+def _is_picture(path: Path) -> bool:
+    """Return whether a file has the beginning and the end of a PNG picture."""
+    with open_regular(path) as file:
+        head = file.read(8)
+        file.seek(max(0, path.stat().st_size - 8))
+        return head == b"\x89PNG\r\n\x1a\n" and file.read(4) == b"IEND"
 
 
 def _plausible(summary: Summary) -> Summary:

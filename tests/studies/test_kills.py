@@ -84,7 +84,7 @@ def at_work(folder: Path, below: int) -> list[int]:
     for pid, started in descendants(below).items():
         try:
             held = [Path(os.readlink(link)) for link in Path(f"/proc/{pid}/fd").iterdir()]
-            jobs = [path.parent for path in held if path.name == "lock" and path.is_relative_to(folder / "jobs")]
+            jobs = [path.parent for path in held if path.name == ".lock" and path.is_relative_to(folder / "jobs")]
             # What one that was killed left behind is older.
             if any((job / "progress.json").stat().st_mtime > started for job in jobs):
                 found.append(pid)
