@@ -12,7 +12,6 @@ import torch
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from torch import Tensor
 
-from unknot._files import replacing
 from unknot._modes import evaluation_mode
 from unknot.checkpoints import client
 from unknot.checkpoints.cache import RemoteFile
@@ -20,6 +19,7 @@ from unknot.checkpoints.card import Card, read_card
 from unknot.checkpoints.errors import AccessError, MissingError
 from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
 from unknot.checkpoints.names import check_repo_id
+from unknot.files import read_limited, replacing
 from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.hub.kinds import data_of
 from unknot.training import RunFolder
@@ -180,7 +180,7 @@ def prepare(
                 f"{path} has {path.stat().st_size:,} bytes; at most {client.limit_of(name):,} are published."
             )
         with replacing(folder / name) as beside:
-            beside.write_bytes(path.read_bytes())
+            beside.write_bytes(read_limited(path, client.limit_of(name)))
         names.append(name)
     if isinstance(model, VAE) and "pictures/traversals.png" not in names:
         names += _draw(model, folder, images)

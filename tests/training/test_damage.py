@@ -202,7 +202,7 @@ def _is_less(expected: Any, found: Any) -> bool:
     if isinstance(expected, dict) and isinstance(found, dict):
         return all(name in expected and _is_less(expected[name], value) for name, value in found.items())
     if isinstance(expected, list) and isinstance(found, list):
-        return len(found) <= len(expected) and all(map(_is_less, expected, found))
+        return len(found) <= len(expected) and all(any(_is_less(part, value) for part in expected) for value in found)
     return expected == found or found in (None, False, "", [])
 
 

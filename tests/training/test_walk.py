@@ -185,7 +185,8 @@ def test_walk(here: Path, browser: Any, capsys: pytest.CaptureFixture[str], monk
         job, title = jobs[0], page.texts(".card h2")
         page.click(".card h2 a", f"β-VAE, β = 1, seed {before['seed'][0]}")
         page.click("#detail button", "Evaluate now")
-        page.until("document.querySelector('.evaluate')?.textContent.includes('Measured.')", seconds=540)
+        table = "[...document.querySelectorAll('#detail td')].map((cell) => cell.textContent)"
+        page.until(f"{table}.includes('DCI')", seconds=540)
         shown = page.scores()
         assert shown["MIG"] == pytest.approx(before["mig"][0], abs=6e-4)
         assert len(shown) > 4
