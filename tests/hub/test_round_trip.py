@@ -381,7 +381,7 @@ def test_commands(here, model, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "x" / "version_0"
     model.save_pretrained(run / "model")
-    (run / "config.yaml").write_text("seed_everything: 5\nmodel: {}\n")
+    (run / "config.yaml").write_text("seed_everything: 5\nmodel: {}\ndata: {}\n")
     (run / "metrics.csv").write_text("step,train/loss\n1,2\n")
     scores = Scores({"mig": 0.25}, {"mig": 0.01}, {"mig": {"x": 0.1}}, {"dataset": "bars", "num_train": 77})
     scores.write("scores.json")
