@@ -25,6 +25,7 @@ from unknot.files import sha256_of
 from unknot.hub.index import Index
 from unknot.metrics import Scores
 from unknot.studies import Local, Study, results, run
+from unknot.studies.results import TOOK
 from unknot.studies.worker import Settings
 from unknot.training import RunFolder, fit
 
@@ -160,7 +161,7 @@ def table(study: Path) -> Any:
 
 def go_on(study: Path) -> Any:
     main(["study", "run", str(study), "--jobs", "1", *OWN])
-    return [{name: value for name, value in row.items() if name != "core_seconds"} for row in table(study)]
+    return [{name: value for name, value in row.items() if name not in TOOK} for row in table(study)]
 
 
 OF_A_JOB: dict[str, Callable[[Path], Any]] = {
