@@ -56,7 +56,7 @@ class ClevrObject(GridDataset):
     factor_space = FactorSpace(
         (*CLASSES, "x", "y"),
         (*CLASSES.values(), GRID, GRID),
-        kinds=("ordered", *["categorical"] * 3, "ordered", "ordered"),
+        kinds=("ordered", "categorical", "categorical", "categorical", "ordered", "ordered"),
         levels={name: tuple(torch.linspace(-3, 3, GRID).tolist()) for name in "xy"},
     )
 

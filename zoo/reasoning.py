@@ -176,7 +176,7 @@ class WReN(Model):
         if self._example_input_array is not None:
             return self._example_input_array
         shape = self.image_shape if self.embedding == "images" else (len(self.sizes) or self.code_dim,)
-        kind = torch.long if self.embedding in ("values", "onehot") else self.dtype
+        kind: Any = torch.long if self.embedding in ("values", "onehot") else self.dtype
         return tuple(torch.zeros(2, count, *shape, dtype=kind, device=self.device) for count in (CONTEXT, 6))
 
     @example_input_array.setter

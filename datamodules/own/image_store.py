@@ -138,7 +138,7 @@ class Undecoded:
 
     def take(self, index: Tensor) -> Tensor:
         """Decode the images ``index``."""
-        numbers, bad = index.tolist(), []
+        numbers, bad = index.tolist(), Bad()
         images = decode_all(self.source.get(numbers), self.reading, bad)
         if bad:
             named = [(numbers[place], reason) for place, reason in bad]

@@ -256,7 +256,7 @@ class ImageDataModule(FiniteDataModule):
         """The labels of all images of the source."""
         opened = self._opened
         if self.labels is None:
-            own = opened.rows if isinstance(opened, Pictures) else opened
+            own: Any = opened.rows if isinstance(opened, Pictures) else opened
             keys = self._check_label_keys()
             return from_columns(own.read_columns(keys), self.num_bins, len(opened), own.title)
         names = () if isinstance(opened, Pictures) else tuple(opened.names)
@@ -265,13 +265,13 @@ class ImageDataModule(FiniteDataModule):
 
     def _check_label_keys(self) -> tuple[str, ...]:
         """Names of the source's own columns of labels."""
-        own = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
+        own: Any = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
         columns = getattr(own, "columns", ())
         for name in self.label_keys or ():
             if name not in columns:
                 hint = did_you_mean(name, columns) if columns else "The source has none; give labels."
                 raise ValueError(f"No column {name!r} of labels. {hint}")
-        keys = tuple(self.label_keys or getattr(own, "label_keys", ()))
+        keys = tuple(self.label_keys) if self.label_keys else tuple(getattr(own, "label_keys", ()))
         if not keys:
             raise ValueError(
                 "These images have no labels. Give ImageDataModule a table of them, such as labels='factors.csv', or "
@@ -284,8 +284,8 @@ class ImageDataModule(FiniteDataModule):
         """Names of the factors, as far as they are known without reading every image."""
         if self.labels is not None or "_all_labels" in vars(self):
             return self._all_labels.names
-        own = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
-        return tuple(self.label_keys or getattr(own, "label_keys", ()))
+        own: Any = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
+        return tuple(self.label_keys) if self.label_keys else tuple(getattr(own, "label_keys", ()))
 
     def __repr__(self) -> str:
         channels, height, width = self.image_shape

@@ -533,7 +533,7 @@ def from_huggingface(data: Any, image_key: str | None) -> Any:
         if not all(isinstance(part, Source) for part in parts):
             raise ValueError(f"The splits hold arrays and not image files; give one of them, such as data[{train!r}].")
         return Joined(parts, held_out_part=1) if len(parts) == 2 else parts[0]
-    if isinstance(data, getattr(datasets, "Column", ())):
+    if type(data).__name__ == "Column":
         data, image_key = data.source, data.column_name
     if not isinstance(data, datasets.Dataset) or data.format["type"] == "custom":
         return data
