@@ -14,7 +14,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers.lines import Direction, StepSize, along, unbounded
+from unknot.solvers.lines import Direction, StepSize, Unbounded, along, unbounded
 from unknot.solvers.objectives import Objective, Point, QuadraticObjective, SquaredDistance
 from unknot.solvers.structured import ActiveSet, Atom
 
@@ -402,7 +402,10 @@ class GradientCorrection(Correction):
         unit: float,
     ) -> Any:
         """The weights after a step towards the minimiser of the model, with f and slopes; None if there is none."""
-        direction = quadratic_weights(hessian, hessian @ weights - slopes, weights, self._domain) - weights
+        try:
+            direction = quadratic_weights(hessian, hessian @ weights - slopes, weights, self._domain) - weights
+        except Unbounded:  # of the model, which rounding made singular
+            return None
         descent, room = float(slopes @ direction), 4500 * unit * abs(value)
         halvings = round(-math.log2(unit)) if descent < 0 else 0  # a shorter step does not change the weights
         for halving in range(halvings):

@@ -12,14 +12,13 @@ import numpy as np
 import scipy.linalg.lapack
 import torch
 
-from unknot.solvers._arrays import norm
+from unknot.solvers._arrays import norm, to_user
 from unknot.solvers.atoms import Dictionary
 from unknot.solvers.atoms.base import ROUNDING
 from unknot.solvers.corrections import CONE, quadratic_weights
 from unknot.solvers.objectives import SquaredDistance
 from unknot.solvers.problem import ConeCertificate, Problem
 from unknot.solvers.result import Result, Run
-from unknot.solvers.structured import ActiveSet
 
 DEPENDENT = 1e-12
 """Share of an atom's square outside the span of the chosen ones below which it counts as dependent on them."""
@@ -55,25 +54,31 @@ class Signal:
         shown = self.y - residual if self.run.callback is not None else residual
         return self.run.finished(torch.from_numpy(shown), value, gap, stationary)
 
-    def result(self, chosen: list[int], weights: np.ndarray, signed: bool) -> Result:
+    def result(self, chosen: list[int], weights: np.ndarray) -> Result:
         """θ, its atoms and their weights."""
-        zero = torch.from_numpy(np.zeros_like(self.y))
-        x = weights.astype(self.y.dtype) @ self.rows[chosen] if chosen else np.zeros_like(self.y)
-        parts = [(float(w), self.atoms.column(i)) for i, w in zip(chosen, weights, strict=True) if w]
-        fields = ActiveSet(zero, parts, signed=signed).export(self.run.numpy, self.atoms.columns)
-        return self.run.result(torch.from_numpy(x), **fields)
+        weights = weights.astype(self.y.dtype)
+        x = weights @ self.rows[chosen] if chosen else np.zeros_like(self.y)
+        coefficients = np.zeros(self.atoms.columns, self.y.dtype)
+        coefficients[chosen] = weights
+        kept = np.flatnonzero(weights)
+        return self.run.result(
+            torch.from_numpy(x),
+            active=tuple(self.atoms.column(chosen[i]) for i in kept.tolist()),
+            weights=to_user(torch.from_numpy(weights[kept]), self.run.numpy),
+            coefficients=to_user(torch.from_numpy(coefficients), self.run.numpy),
+        )
 
 
 def orthogonal_pursuit(problem: Problem, run: Run) -> Result:
     """OMP by an orthonormal basis of the chosen atoms, which each new one extends (Gram-Schmidt, twice if needed)."""
     signal = Signal(problem, run)
     rows, y = signal.rows, signal.y
-    basis, triangle, right = np.zeros((8, len(y)), y.dtype), np.zeros((8, 8), y.dtype), np.zeros(8, y.dtype)
+    basis, triangle, right = np.zeros((32, len(y)), y.dtype), np.zeros((32, 32), y.dtype), np.zeros(32, y.dtype)
     chosen: list[int] = []
     residual, fresh = y.copy(), True
     few = signal.atoms.columns < len(y)
     while True:
-        wide = residual if residual.dtype == np.float64 else residual.astype(np.float64)
+        wide = residual if residual.dtype == np.float64 else residual.astype(np.float64, copy=False)
         value = float(wide @ wide) / 2
         length = math.sqrt(2 * value)
         inside = norm(signal.atoms.span_part(torch.from_numpy(residual))) if few else length
@@ -97,7 +102,7 @@ def orthogonal_pursuit(problem: Problem, run: Run) -> Result:
                     break  # little was taken away, so little accuracy was lost
             stationary = size <= 1e3 * signal.unit * whole
         if (gap <= run.tolerance(value) or stationary) and not fresh:
-            residual, fresh = y - _solve(triangle, right, k).astype(y.dtype) @ rows[chosen], True
+            residual, fresh = y - _solve(triangle, right, k).astype(y.dtype, copy=False) @ rows[chosen], True
             continue  # a certificate must not rest on accumulated rounding
         if signal.finished(residual, value, gap, stationary):
             break
@@ -105,7 +110,7 @@ def orthogonal_pursuit(problem: Problem, run: Run) -> Result:
         right[k] = basis[k] @ residual
         residual, fresh = residual - right[k] * basis[k], False
         chosen.append(index)
-    return signal.result(chosen, _solve(triangle, right, len(chosen)), signed=True)
+    return signal.result(chosen, _solve(triangle, right, len(chosen)))
 
 
 def _solve(triangle: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
@@ -120,7 +125,7 @@ class Factor:
     """The Cholesky factor of the Gram matrix of the chosen atoms: a row more for an atom more."""
 
     def __init__(self) -> None:
-        self._lower = np.zeros((16, 16), order="F")
+        self._lower = np.zeros((64, 64), order="F")
         self.size = 0
 
     def push(self, products: np.ndarray, square: float) -> bool:
@@ -164,12 +169,12 @@ class Weights:
         places = [*self.chosen, index]
         if self._gram is not None:
             return self._gram[index, places]
-        return (self._rows[places] @ self._rows[index]).astype(np.float64)
+        return (self._rows[places] @ self._rows[index]).astype(np.float64, copy=False)
 
     def _block(self) -> np.ndarray:
         if self._gram is not None:
             return self._gram[np.ix_(self.chosen, self.chosen)]
-        part = self._rows[self.chosen].astype(np.float64)
+        part = self._rows[self.chosen].astype(np.float64, copy=False)
         block: np.ndarray = part @ part.T
         return block
 
@@ -243,17 +248,17 @@ def nonnegative_pursuit(problem: Problem, certificate: ConeCertificate, run: Run
     """
     signal = Signal(problem, run)
     rows, y = signal.rows, signal.y
-    linear = (rows @ y).astype(np.float64)
-    gram = (rows @ rows.T).astype(np.float64) if len(rows) <= len(y) else None
+    linear = (rows @ y).astype(np.float64, copy=False)
+    gram = (rows @ rows.T).astype(np.float64, copy=False) if len(rows) <= len(y) else None
     single = rows.astype(np.float32) if gram is None and rows.dtype == np.float64 else None
     weights = Weights(rows, linear, gram)
     exact = False
     while True:
         chosen = weights.chosen
-        x = weights.values.astype(y.dtype) @ rows[chosen] if chosen else np.zeros_like(y)
+        x = weights.values.astype(y.dtype, copy=False) @ rows[chosen] if chosen else np.zeros_like(y)
         gradient = x - y
-        wide = gradient.astype(np.float64)
-        value, slope = float(wide @ wide) / 2, float(wide @ x.astype(np.float64))
+        wide = gradient.astype(np.float64, copy=False)
+        value, slope = float(wide @ wide) / 2, float(wide @ x.astype(np.float64, copy=False))
         size, steep = math.sqrt(float(x @ x)), math.sqrt(2 * value)
         total = float(weights.values.sum())
         rounding = ROUNDING * math.sqrt(len(y)) * signal.unit * steep * signal.atoms.radius
@@ -266,7 +271,7 @@ def nonnegative_pursuit(problem: Problem, certificate: ConeCertificate, run: Run
             scores = single @ (wide / max(steep, np.finfo(float).tiny)).astype(np.float32)
             # a dot product of d terms, of inputs rounded first, is off by (d + 2) u ‖r‖ ‖z‖ at most
             rounding = (len(y) + 2) * SINGLE * steep * signal.atoms.radius
-            scores = scores.astype(np.float64) * steep
+            scores = scores.astype(np.float64, copy=False) * steep
         if scores is not None:
             index = int(scores.argmin())
             lower = float(scores[index]) - rounding
@@ -287,4 +292,4 @@ def nonnegative_pursuit(problem: Problem, certificate: ConeCertificate, run: Run
         if run.stalled(moved):
             break
         exact = not moved
-    return signal.result(weights.chosen, weights.values, signed=False)
+    return signal.result(weights.chosen, weights.values)

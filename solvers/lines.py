@@ -100,9 +100,13 @@ class Line(ABC):
         """A step beyond the minimum of φ on [0, ∞), or where f ends; an error if φ falls for ever."""
 
 
-def unbounded() -> ValueError:
+class Unbounded(ValueError):
     """The error where f falls for ever."""
-    return ValueError(
+
+
+def unbounded() -> Unbounded:
+    """The same, in words."""
+    return Unbounded(
         "the objective has no minimum along a search direction: expected f to be bounded below; "
         "check its sign, or minimise over a bounded set with frank_wolfe."
     )
