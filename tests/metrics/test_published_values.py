@@ -85,6 +85,7 @@ def test_dci_of_regression_trees(recipes, published):
         assert found[ours] == pytest.approx(expected[theirs], abs=0.01)  # their trees break ties by a global seed
 
 
+@pytest.mark.slow  # 1,800 trees
 def test_explicitness_of_growing_forests(recipes, published):
     factors, codes = recipes.discrete()
     expected = published["metrics"]["dcies/random_forest_on_discrete"]
