@@ -368,7 +368,7 @@ def _row_of(path: Path, run: RunFolder | None) -> Checkpoint:
         seed = row.seed if row.seed is not None or run is None else run.summary.seed
         problem = row.problem or (run.problem() if run else None)
         if run and not problem and not run.is_trained():
-            problem = f"{run.model}: damaged, or weights that config.json does not name. Resume the run to write it."
+            problem = f"{run.model}/model.safetensors: damaged, or not what config.json names. Resume the run."
         return replace(row, modified=modified, scores=row.scores or _scores(path, run), seed=seed, problem=problem)
     except OSError as error:  # one that cannot be read does not hide the others
         return Checkpoint(ref, ("folder",), problem=plain(error))

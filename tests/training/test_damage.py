@@ -22,7 +22,7 @@ import pytest
 
 from unknot.cli import main
 from unknot.files import sha256_of
-from unknot.hub.index import Index
+from unknot.hub.browser.index import Index
 from unknot.metrics import Scores
 from unknot.studies import Local, Study, results, run
 from unknot.studies.results import TOOK
