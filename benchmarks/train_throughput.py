@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from unknot._lightning import pl
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule, StreamDataModule
+from unknot.lightning import pl
 from unknot.memory import keep_freed_memory
 from unknot.training import fit
 from unknot.zoo import MODELS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unknot._files import replacing
 from unknot.checkpoints.errors import IntegrityError
+from unknot.files import replacing
 
 if TYPE_CHECKING:
     from unknot.checkpoints.client import Listing

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from unknot._files import replacing
 from unknot.checkpoints import cache
 from unknot.checkpoints.cache import RemoteFile
 from unknot.checkpoints.card import plain
@@ -31,6 +30,7 @@ from unknot.checkpoints.errors import (
     UnreachableError,
     UnsafeCheckpointError,
 )
+from unknot.files import replacing
 
 T = TypeVar("T")
 DEADLINE = 5.0

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unknot._files import cache_dir
 from unknot.cli.parsing import Commands, command
+from unknot.files import cache_dir
 
 if TYPE_CHECKING:
     from unknot.datamodules import GroundTruthDataset, SceneDataset

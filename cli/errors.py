@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from unknot import datamodules, zoo
-from unknot._lightning import pl
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, SceneDataset
+from unknot.lightning import pl
 from unknot.training.settings import refusal
 from unknot.training.stopping import Stopped
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from unknot._files import replacing
-from unknot._modes import fixed_noise
-from unknot._words import with_article
+from unknot.arguments import with_article
 from unknot.datamodules import SetBatch
+from unknot.files import replacing
 from unknot.hub import load
+from unknot.inference import fixed_noise
 from unknot.metrics.functional.sets import THRESHOLDS
 from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from unknot._numbers import whole
+from unknot.arguments import whole
 
 Kind = Literal["categorical", "ordered", "circular", "continuous"]
 Binning = Literal["uniform", "quantile"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.datamodules.abstract_dsprites import AbstractDSprites
 from unknot.datamodules.batches import BatchDataModule, FiniteDataModule
 from unknot.datamodules.cars3d import Cars3D

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from unknot._lightning import batches_done, pl
-from unknot._numbers import whole
-from unknot._seeding import Stream, derive_seed
-from unknot._signatures import ShowsArguments
+from unknot.arguments import ShowsArguments, whole
+from unknot.lightning import batches_done, pl
+from unknot.randomness import Stream, derive_seed
 
 
 class Share(NamedTuple):

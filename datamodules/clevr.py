@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._files import cache_dir
-from unknot._numbers import whole
-from unknot.datamodules.arguments import height_and_width, two_numbers
+from unknot.arguments import height_and_width, two_numbers, whole
 from unknot.datamodules.grid import Records, fingerprint, with_progress
 from unknot.datamodules.own.decode import load_image, naming
 from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch, objects_of
+from unknot.files import cache_dir
 
 DISCOVERY_CROP = (29, 221, 64, 256)
 """Top, bottom, left and right of what the reference's object discovery sees of images of 240 x 320."""

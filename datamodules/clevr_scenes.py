@@ -12,15 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unknot._files import cache_dir
-from unknot._numbers import whole
-from unknot._objects import COLORS, MATERIALS, OBJECT_SIZE, SHAPES, SIZES
-from unknot._seeding import derive_seed
-from unknot.datamodules.arguments import height_and_width, two_numbers
+from unknot.arguments import height_and_width, two_numbers, whole
+from unknot.clevr_objects import COLORS, MATERIALS, OBJECT_SIZE, SHAPES, SIZES
 from unknot.datamodules.grid import Records, with_progress
 from unknot.datamodules.raycast import Hits, Kind, Solids, cast, cast_outlines
 from unknot.datamodules.scenes import CAMERA, FRAME, LAMPS, RADII, SceneDataset, Scenes, SetBatch
 from unknot.datamodules.shading import ground, shade
+from unknot.files import cache_dir
+from unknot.randomness import derive_seed
 
 # Sampling: the rules of CLEVR's generator.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
-from unknot._files import cache_dir
+from unknot.files import cache_dir
 
 CHUNK = 1 << 20
 ATTEMPTS = 4  # in a row, for each mirror, that bring nothing new

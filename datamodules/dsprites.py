@@ -14,10 +14,10 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from unknot._files import cache_dir
 from unknot.datamodules.download import RemoteFile
 from unknot.datamodules.factors import FactorSpace
 from unknot.datamodules.grid import Bytes, GridDataset, fingerprint, read_npy
+from unknot.files import cache_dir
 
 Floats = npt.NDArray[np.float64]
 

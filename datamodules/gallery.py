@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from unknot._files import replacing
 from unknot.datamodules.factors import GroundTruthDataset
 from unknot.datamodules.scenes import SceneDataset
+from unknot.files import replacing
 
 COLUMNS = 12
 SAMPLES = 3 * COLUMNS

@@ -25,9 +25,9 @@ from PIL import Image
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from unknot._files import cache_dir, replacing
 from unknot.datamodules.download import RemoteFile, human_size, one_at_a_time
 from unknot.datamodules.factors import GroundTruthDataset
+from unknot.files import cache_dir, replacing
 
 Bytes = npt.NDArray[np.uint8]
 Chunk = TypeVar("Chunk", bound=Sized)

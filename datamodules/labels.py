@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from unknot._numbers import fraction, is_number, whole
-from unknot._seeding import Stream, derive_seed
+from unknot.arguments import fraction, is_number, whole
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.stream import FactorDataModule
+from unknot.randomness import Stream, derive_seed
 
 Labels = tuple[Tensor, tuple[int, ...]]
 """What is written down: labels ``[N, d]``, and the number of values of each."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unknot._numbers import counts
+from unknot.arguments import counts
 from unknot.datamodules.factors import GroundTruthDataset, check_dataset
 from unknot.datamodules.stream import StreamDataModule
 

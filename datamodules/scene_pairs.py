@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._files import cache_dir
-from unknot._objects import COLORS, MATERIALS, SHAPES, SIZES
-from unknot.datamodules.arguments import height_and_width
+from unknot.arguments import height_and_width
+from unknot.clevr_objects import COLORS, MATERIALS, SHAPES, SIZES
 from unknot.datamodules.clevr_scenes import (
     DIRECTIONS,
     MARGIN,
@@ -25,6 +24,7 @@ from unknot.datamodules.factors import FactorSpace
 from unknot.datamodules.grid import Bytes, GridDataset
 from unknot.datamodules.scenes import RADII, Scenes
 from unknot.datamodules.stream import StreamDataModule
+from unknot.files import cache_dir
 
 PROPERTIES = ("size", "material", "shape", "color", "place")
 """What of an object may be re-sampled."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from unknot._objects import CLASSES, REACH
+from unknot.clevr_objects import CLASSES, REACH
 from unknot.datamodules.raycast import Camera, look_at, project
 
 FRAME = (320, 480)  # height and width of the original images

@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unknot._numbers import is_number, whole
-from unknot._seeding import Stream
+from unknot.arguments import is_number, whole
 from unknot.datamodules.batches import FiniteDataModule, Share
 from unknot.datamodules.scenes import SceneDataset, SetBatch
 from unknot.datamodules.transforms import jittered
+from unknot.randomness import Stream
 
 
 class SetDataModule(FiniteDataModule):

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from unknot._objects import COLORS, MATERIALS, RGB
+from unknot.clevr_objects import COLORS, MATERIALS, RGB
 from unknot.datamodules.raycast import Hits, Solids, normals, points, rays
 from unknot.datamodules.scenes import RADII, Scenes
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unknot._numbers import whole
-from unknot._seeding import Stream
+from unknot.arguments import whole
 from unknot.datamodules.batches import BatchDataModule, Share
 from unknot.datamodules.factors import GroundTruthDataset, check_dataset
 from unknot.datamodules.views import Resized
+from unknot.randomness import Stream
 
 
 class StreamDataModule(BatchDataModule):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 
 Transform = Callable[[Tensor], Tensor]
 

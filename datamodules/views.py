@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unknot._files import cache_dir
-from unknot.datamodules.arguments import height_and_width
+from unknot.arguments import height_and_width
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset, check_dataset
 from unknot.datamodules.grid import CHUNK, Bytes, Grid, made_once, open_grid, with_progress
+from unknot.files import cache_dir
 
 STEPS = 65535  # of a 16-bit value
 

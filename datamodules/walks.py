@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._numbers import positive, whole
+from unknot.arguments import positive, whole
 from unknot.datamodules.factors import GroundTruthDataset
 from unknot.datamodules.stream import FactorDataModule
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._numbers import positive
+from unknot.arguments import positive
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.views import View
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from unknot._lazy import lazily
 from unknot.checkpoints.errors import (
     AccessError,
     ConflictError,
@@ -13,6 +12,7 @@ from unknot.checkpoints.errors import (
     UnreachableError,
     UnsafeCheckpointError,
 )
+from unknot.lazy import lazily
 
 if TYPE_CHECKING:
     from unknot.hub.browser.app import browse

@@ -12,7 +12,6 @@ import torch
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from torch import Tensor
 
-from unknot._modes import evaluation_mode
 from unknot.checkpoints import client
 from unknot.checkpoints.cache import RemoteFile
 from unknot.checkpoints.card import Card, read_card
@@ -22,6 +21,7 @@ from unknot.checkpoints.names import check_repo_id
 from unknot.files import read_limited, replacing
 from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.hub.kinds import data_of
+from unknot.inference import evaluation_mode
 from unknot.training import RunFolder
 from unknot.training.score_file import ScoreFile
 from unknot.zoo import VAE, Model

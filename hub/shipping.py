@@ -22,16 +22,16 @@ import torch
 import yaml
 from PIL import Image
 
-from unknot._files import replacing
-from unknot._modes import evaluation_mode, fixed_noise
 from unknot.checkpoints.card import read_card
 from unknot.checkpoints.locate import CARD
 from unknot.checkpoints.names import BUNDLED, ORGANISATION
 from unknot.datamodules import DATASETS, GroundTruthDataset
+from unknot.files import replacing
 from unknot.hub.describing import Facts, card_text, check_scores, facts_from
 from unknot.hub.loading import load
 from unknot.hub.publishing import assemble, content_of
 from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
+from unknot.inference import evaluation_mode, fixed_noise
 from unknot.metrics import METRICS as KNOWN
 from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix

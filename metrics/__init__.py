@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from unknot._lazy import lazily
+from unknot.lazy import lazily
 
 if TYPE_CHECKING:
     from unknot.metrics import computations as computations

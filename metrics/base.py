@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
-from unknot._numbers import fraction, whole
+from unknot.arguments import fraction, whole
 from unknot.labels import MISSING
 from unknot.metrics.functional.checks import Floats, Ints
 from unknot.metrics.registry import about

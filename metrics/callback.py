@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from unknot._lightning import pl
-from unknot._numbers import whole
+from unknot.arguments import whole
 from unknot.datamodules import GroundTruthDataset
+from unknot.lightning import pl
 from unknot.metrics.evaluation import evaluate
 
 

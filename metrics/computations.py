@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import trange
 
-from unknot._modes import device_of, fixed_noise
 from unknot.datamodules import PairDataModule
+from unknot.inference import device_of, fixed_noise
 from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
 from unknot.metrics.functional.boosting import fit_trees

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from unknot._modes import evaluation_mode, representation
-from unknot._numbers import whole
-from unknot._seeding import derive_seed
+from unknot.arguments import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule
 from unknot.datamodules.views import View
+from unknot.inference import evaluation_mode, representation
 from unknot.labels import MISSING
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
 from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes
+from unknot.randomness import derive_seed
 
 BATCH = 64
 LOOKS = 64  # images of the same factors that tell a finite collection

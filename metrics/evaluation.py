@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from unknot._numbers import whole
+from unknot.arguments import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.factors import check_dataset
 from unknot.metrics.draws import Draws, is_finite

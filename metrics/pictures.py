@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
-from unknot._files import replacing
+from unknot.files import replacing
 from unknot.metrics.functional import FactorCodeMatrix, independent_groups, merge_factors
 from unknot.metrics.functional.checks import as_matrix
 

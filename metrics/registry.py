@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from unknot._numbers import is_number
+from unknot.arguments import is_number
 
 if TYPE_CHECKING:
     from unknot.metrics.draws import GivenDraws

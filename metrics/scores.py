@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from unknot._files import replacing
+from unknot.files import replacing
 from unknot.metrics.registry import About, about, facts_to_store
 
 PARTS = ("std", "details", "protocol", "reasons", "facts")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from unknot._numbers import whole
+from unknot.arguments import whole
 from unknot.labels import BINS, MISSING, Binning, Column, Kind, columns_of, read_column
 from unknot.metrics.draws import GivenDraws
 from unknot.metrics.functional.boosting import Backend

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.metrics.registry import GROUPS, METRICS, list_scores
 from unknot.metrics.scores import Scores
 

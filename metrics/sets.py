@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.metrics.base import RowMetric, ScoreMetric
 from unknot.metrics.functional.masks import Average, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions

@@ -1,7 +1,7 @@
 """Optimisation over combinations of atoms: convex hulls, linear spans and cones (thesis Part I).
 
 >>> import numpy as np
->>> from unknot._lazy import lazily
+>>> from unknot.lazy import lazily
 from unknot.solvers import LeastSquares, atoms, frank_wolfe
 >>> rng = np.random.default_rng(0)
 >>> A, w = rng.standard_normal((50, 100)), np.zeros(100)
@@ -13,7 +13,7 @@ from unknot.solvers import LeastSquares, atoms, frank_wolfe
 
 from typing import TYPE_CHECKING
 
-from unknot._lazy import lazily
+from unknot.lazy import lazily
 from unknot.solvers import atoms, geometry, objectives, schedules, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe, variance_reduced_frank_wolfe

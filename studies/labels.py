@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unknot._modes import evaluation_mode
 from unknot.datamodules import GroundTruthDataset, LabelledDataModule
+from unknot.inference import evaluation_mode
 from unknot.metrics import METRICS, Scores
 from unknot.metrics.draws import GivenDraws
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 
 KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels"}
 LABEL_KEYS = ("num_labels", "labelling", "label_seed")

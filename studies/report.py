@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from unknot._files import replacing
+from unknot.files import replacing
 from unknot.studies import report_html, report_markdown
 from unknot.studies.analyses import ANALYSES, Result
 from unknot.studies.claims import Finding, decide_on

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from unknot._files import replacing
+from unknot.files import replacing
 from unknot.studies import claims, load_results, shipped
 from unknot.studies.analyses import ANALYSES, weak_downstream, weak_fairness, weak_loss
 from unknot.studies.analyses.result import mean_of

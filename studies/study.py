@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.metrics.registry import default_scores
 from unknot.studies.protocols import Protocol, check_metrics, read_protocols
 from unknot.training import configs

@@ -24,7 +24,7 @@ def comes_from_the_kernel():
 
 TRAINING = """
 from torch.utils.data import DataLoader
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.memory import keep_freed_memory
 from unknot.zoo import BetaVAE
 

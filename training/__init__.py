@@ -9,7 +9,7 @@ run.state(), run.scores(), run.model             # 'done', Scores(...), the fold
 
 from typing import TYPE_CHECKING
 
-from unknot._lazy import lazily
+from unknot.lazy import lazily
 
 if TYPE_CHECKING:
     from unknot.training.fitting import fit

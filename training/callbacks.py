@@ -14,8 +14,8 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from unknot import __version__
-from unknot._provenance import commit
 from unknot.files import replacing, sync, write_json
+from unknot.provenance import commit
 from unknot.training.run_folder import LAST, PREVIOUS, RunFolder
 from unknot.training.stopping import Stop, Stopped
 

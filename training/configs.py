@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.files import read_limited
 
 FOLDER = Path(str(files("unknot.configs")))

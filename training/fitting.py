@@ -19,8 +19,8 @@ from pytorch_lightning import Callback, LightningDataModule, Trainer, seed_every
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from unknot._lightning import pl
-from unknot._seeding import kept_generators
+from unknot.lightning import pl
+from unknot.randomness import kept_generators
 from unknot.threads import sensible_threads
 from unknot.training import configs
 from unknot.training.callbacks import CountOn, CurveLogger, HeldOut, Keeper, Stopwatch, WholeCheckpoints, version_of

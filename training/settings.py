@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 
 if TYPE_CHECKING:
     from unknot.datamodules import GroundTruthDataset

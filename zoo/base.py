@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from unknot._lightning import pl, values_due
-from unknot._numbers import positive
+from unknot.arguments import positive
+from unknot.lightning import pl, values_due
 from unknot.zoo.networks import check_images
 from unknot.zoo.noise import Noise
 from unknot.zoo.pretrained import Pretrained

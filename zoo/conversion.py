@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, check_widths, glorot
 from unknot.zoo.registry import MODELS

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unknot._numbers import not_negative
+from unknot.arguments import not_negative
 from unknot.zoo.vae import VAE, Posterior
 
 

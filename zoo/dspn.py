@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import counts, not_negative, positive
-from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
+from unknot.arguments import counts, not_negative, positive
+from unknot.clevr_objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
 from unknot.zoo.set_prediction import PredictedSets, SetPredictor, check_targets

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import is_number
+from unknot.arguments import is_number
 
 
 def at_least_float(x: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._modes import evaluation_mode
-from unknot._numbers import counts, whole
-from unknot._seeding import kept_generators
+from unknot.arguments import counts, whole
+from unknot.inference import evaluation_mode
+from unknot.randomness import kept_generators
 from unknot.zoo.transposed import Transposed
 
 HIDDEN = 256

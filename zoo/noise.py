@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from unknot._lightning import batches_done, pl
-from unknot._seeding import Stream, derive_seed, generator_states, kept_generators, restore_generators, seed_device
+from unknot.lightning import batches_done, pl
+from unknot.randomness import Stream, derive_seed, generator_states, kept_generators, restore_generators, seed_device
 
 
 class Noise(pl.Callback):

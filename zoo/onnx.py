@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from unknot._files import replacing
-from unknot._modes import evaluation_mode
-from unknot._seeding import kept_generators
+from unknot.files import replacing
+from unknot.inference import evaluation_mode
+from unknot.randomness import kept_generators
 from unknot.zoo.dspn import DSPNSetPredictor
 
 Part = Literal["encoder", "decoder"]

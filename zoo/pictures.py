@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from unknot._files import replacing
-from unknot._lightning import pl
-from unknot._modes import evaluation_mode
-from unknot._numbers import whole
-from unknot._seeding import kept_generators, seed_device
+from unknot.arguments import whole
+from unknot.files import replacing
+from unknot.inference import evaluation_mode
+from unknot.lightning import pl
+from unknot.randomness import kept_generators, seed_device
 from unknot.zoo.base import Model
 
 

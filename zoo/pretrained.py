@@ -16,12 +16,11 @@ from safetensors.torch import save_file
 from typing_extensions import Self
 
 from unknot import __version__
-from unknot._lightning import pl
-from unknot._seeding import kept_generators
-from unknot._signatures import ShowsArguments, signature_of
-from unknot._words import with_article
+from unknot.arguments import ShowsArguments, signature_of, with_article
 from unknot.checkpoints.locate import WHERE, Source, find
 from unknot.files import open_regular, read_limited, replacing, sha256_of
+from unknot.lightning import pl
+from unknot.randomness import kept_generators
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE = ".model.safetensors.before"

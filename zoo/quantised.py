@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import counts, not_negative, whole
+from unknot.arguments import counts, not_negative, whole
 from unknot.zoo.base import Model, first_of
 from unknot.zoo.likelihoods import Likelihood, at_least_float, without_traces
 from unknot.zoo.networks import (

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._files import replacing
-from unknot._numbers import counts, is_number
+from unknot.arguments import counts, is_number
+from unknot.files import replacing
 from unknot.zoo.base import Model
 from unknot.zoo.networks import channels_last, check_image_shape, check_images, output_shape
 from unknot.zoo.registry import Network, make_network

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 
 MODELS: dict[str, type[Any]] = {}
 """Models by the name that checkpoints and commands use."""

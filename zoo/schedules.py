@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from unknot._lightning import pl
-from unknot._numbers import is_number, whole
+from unknot.arguments import is_number, whole
+from unknot.lightning import pl
 
 
 class Anneal(pl.Callback):

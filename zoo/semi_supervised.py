@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unknot._numbers import not_negative
+from unknot.arguments import not_negative
 from unknot.zoo.dip import DIPVAEI
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
 from unknot.zoo.vae import VAE, BetaVAE

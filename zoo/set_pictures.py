@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from unknot._objects import CLASSES, PARTS, REAL, RGB
+from unknot.clevr_objects import CLASSES, PARTS, REAL, RGB
 from unknot.zoo.object_discovery import SlotAutoEncoder
 from unknot.zoo.pictures import _save
 from unknot.zoo.set_prediction import SetPredictor

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import counts, positive
-from unknot._objects import COORDINATES, OBJECT_SIZE, REAL
+from unknot.arguments import counts, positive
+from unknot.clevr_objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unknot._numbers import counts, not_negative
+from unknot.arguments import counts, not_negative
 from unknot.zoo.networks import glorot
 
 EPSILON = 1e-8  # added to attention, so that a slot that attends to nothing has a mean too

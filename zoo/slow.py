@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unknot._numbers import not_negative, positive
+from unknot.arguments import not_negative, positive
 from unknot.zoo.vae import BetaVAE, Posterior
 from unknot.zoo.weak import _pair
 

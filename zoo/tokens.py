@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unknot._numbers import counts, whole
+from unknot.arguments import counts, whole
 from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, glorot, output_shape
 from unknot.zoo.registry import Network, make_network

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from unknot._numbers import not_negative, positive, whole
+from unknot.arguments import not_negative, positive, whole
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import Discriminator
 from unknot.zoo.vae import VAE, Posterior

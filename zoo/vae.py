@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unknot._numbers import not_negative, positive, whole
+from unknot.arguments import not_negative, positive, whole
 from unknot.zoo.base import Model, first_of
 from unknot.zoo.likelihoods import Likelihood, at_least_float, without_traces
 from unknot.zoo.networks import GaussianEncoder, channels_last, check_image_shape, check_images, output_shape

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageColor, ImageOps
 from torch import Tensor
 
-from unknot.datamodules.arguments import height_and_width
+from unknot.arguments import height_and_width
 from unknot.datamodules.grid import Bytes
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

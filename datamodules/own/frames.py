@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._numbers import fraction
-from unknot.datamodules.arguments import height_and_width
+from unknot.arguments import fraction, height_and_width
 from unknot.datamodules.batches import FiniteDataModule
 from unknot.datamodules.grid import fingerprint
 from unknot.datamodules.own.decode import (

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 from tqdm.auto import tqdm
 
-from unknot._files import cache_dir
 from unknot.datamodules.download import human_size
 from unknot.datamodules.grid import Bytes, Grid, made_once
 from unknot.datamodules.own.decode import Crop, as_frames, convert, fit_image, fit_tensor, read_image, to_gray
 from unknot.datamodules.own.sources import Columns, Files, Source, find_key
+from unknot.files import cache_dir
 
 CHUNK = 256  # images that are decoded at a time
 MOST_NAMED = 20  # files in one message

@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from unknot._modes import evaluation_mode, representation
-from unknot._numbers import fraction, not_negative, whole
-from unknot._seeding import Stream, derive_seed
-from unknot._words import did_you_mean
-from unknot.datamodules.arguments import height_and_width
+from unknot.arguments import did_you_mean, fraction, height_and_width, not_negative, whole
 from unknot.datamodules.batches import FiniteDataModule, Share
 from unknot.datamodules.own.decode import Crop, check_background, check_crop
 from unknot.datamodules.own.image_store import CHUNK, Pictures, Reading, decodes_each_time, from_data, from_source
@@ -24,6 +20,8 @@ from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.own.sources import INSTALL, Source, open_source
 from unknot.datamodules.own.streams import ImageStream, is_stream
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
+from unknot.inference import evaluation_mode, representation
+from unknot.randomness import Stream, derive_seed
 
 Split = Literal["train", "val", "all"]
 MAX_CACHE_GB = 32.0

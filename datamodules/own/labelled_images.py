@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.own.image_store import Pictures
 from unknot.datamodules.own.label_table import Table
 from unknot.datamodules.transforms import Transform, transformed, transformed_shape
+from unknot.randomness import Stream, derive_seed
 
 
 @dataclass(frozen=True)

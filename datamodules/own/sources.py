@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._words import did_you_mean
+from unknot.arguments import did_you_mean
 from unknot.datamodules.grid import fingerprint
 from unknot.datamodules.own.decode import EXTENSIONS, image_files, natural_order
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot._seeding import Stream, derive_seed
 from unknot.datamodules.own.image_store import Bad, Items, Reading, decode_all
 from unknot.datamodules.own.sources import bytes_or_path, find_key, split_names
+from unknot.randomness import Stream, derive_seed
 
 BLOCK = 1024  # examples that are shuffled together
 

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.optimize
 import torch
 
-from unknot._files import replacing
+from unknot.files import replacing
 from unknot.solvers.atoms import Dictionary
 from unknot.solvers.boosting import VariationalResult, read_target
 from unknot.solvers.cone import nonnegative_matching_pursuit

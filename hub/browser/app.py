@@ -26,10 +26,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tqdm.auto import tqdm
 
-from unknot._files import replacing
 from unknot.checkpoints import client
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import AccessError, UnreachableError
+from unknot.files import replacing
 from unknot.hub.browser.evaluations import Jobs
 from unknot.hub.browser.index import Entry, Index, place
 from unknot.hub.browser.thumbnails import WIDTHS, read_picture

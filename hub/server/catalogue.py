@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from unknot._files import replacing
 from unknot.checkpoints.card import MAX_CARD, Card, read_card
-from unknot.files import read_limited
+from unknot.files import read_limited, replacing
 from unknot.hub.server.commit_log import Commit, Damaged, Repo
 from unknot.hub.server.storage import Missing, Store
 from unknot.memory_cache import Cache

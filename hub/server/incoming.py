@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from unknot._files import replacing
+from unknot.files import replacing
 
 MAX_TEXT = 1 << 20
 

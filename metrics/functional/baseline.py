@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from unknot._numbers import whole
+from unknot.arguments import whole
 from unknot.metrics.functional.checks import _as_numpy, as_codes
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from unknot._numbers import whole
+from unknot.arguments import whole
 from unknot.metrics.functional.aggregation import dci_completeness, dci_disentanglement
 from unknot.metrics.functional.checks import Floats, as_split, varying
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unknot._numbers import counts
+from unknot.arguments import counts
 from unknot.metrics.functional.aggregation import dci_completeness, dci_disentanglement
 from unknot.metrics.functional.checks import Floats, Ints, as_rows
 from unknot.metrics.functional.information import discretize, entropy, mutual_information

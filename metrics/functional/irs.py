@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from unknot._numbers import is_number
+from unknot.arguments import is_number
 from unknot.labels import MISSING
 from unknot.metrics.functional.checks import as_classes, as_codes, by_missing, varying
 from unknot.metrics.functional.information import discretize

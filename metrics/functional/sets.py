@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unknot._objects import COORDINATES, OBJECT_SIZE, PARTS, REACH, REAL
+from unknot.clevr_objects import COORDINATES, OBJECT_SIZE, PARTS, REACH, REAL
 from unknot.metrics.functional.checks import Floats, Ints, _as_numpy
 
 UNIT = 2 * REACH  # of a coordinate in [0, 1]

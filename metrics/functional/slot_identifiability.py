@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unknot._numbers import fraction
+from unknot.arguments import fraction
 from unknot.metrics.functional.checks import Floats, _as_numpy
 
 

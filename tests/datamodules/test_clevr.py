@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unknot._objects import OBJECT_SIZE
+from unknot.clevr_objects import OBJECT_SIZE
 from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import draw_masks, draw_scenes, sample_scenes
 from unknot.datamodules.raycast import look_at, project

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unknot._objects import CLASSES, COLORS, MATERIALS, RGB, SHAPES, SIZES
+from unknot.clevr_objects import CLASSES, COLORS, MATERIALS, RGB, SHAPES, SIZES
 from unknot.datamodules import clevr_scenes
 from unknot.datamodules.clevr import CLEVR
 from unknot.datamodules.clevr_scenes import (

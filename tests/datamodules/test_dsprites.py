@@ -21,9 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unknot._files import replacing
 from unknot.datamodules import ColorDSprites, DSprites, FactorSpace, NoisyDSprites, ScreamDSprites, dsprites
 from unknot.datamodules.dsprites import draw_grid, read_original
+from unknot.files import replacing
 
 Arrays = dict[str, npt.NDArray[Any]]
 Damage = Callable[[Path], object]

@@ -8,9 +8,9 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, LabelledDataModule
 from unknot.datamodules.labels import NAMED, Binned, Labelling, Labels, Noisy, Partial
+from unknot.lightning import pl
 
 Batch = tuple[Tensor, ...]
 KINDS = tuple(NAMED)

@@ -9,9 +9,9 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorSpace, GroundTruthDataset, PairDataModule
 from unknot.datamodules.pairs import resample_factors
+from unknot.lightning import pl
 
 Batch = tuple[Tensor, ...]
 

@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from unknot._lightning import pl
-from unknot._seeding import derive_seed
 from unknot.datamodules import (
     ColorDSprites,
     DSprites,
@@ -19,6 +17,8 @@ from unknot.datamodules import (
     NoisyDSprites,
     Resized,
 )
+from unknot.lightning import pl
+from unknot.randomness import derive_seed
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

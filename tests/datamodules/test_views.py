@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unknot._files import cache_dir
 from unknot.datamodules import (
     DATASETS,
     AbstractDSprites,
@@ -20,6 +19,7 @@ from unknot.datamodules import (
     Rooms3D,
 )
 from unknot.datamodules.views import area_average
+from unknot.files import cache_dir
 
 
 class Small(GroundTruthDataset):

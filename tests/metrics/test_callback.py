@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorSpace, GroundTruthDataset
+from unknot.lightning import pl
 from unknot.metrics import ScoreCallback, evaluate
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, ImageDataModule, SetBatch
+from unknot.lightning import pl
 from unknot.metrics import METRICS, MIG, Scores, computations, default_scores, register, set_scores
 from unknot.metrics import evaluate as evaluate_all
 from unknot.metrics.functional import dci, downstream_accuracy, mig

@@ -9,7 +9,7 @@ import torch
 SCRIPT = """
 import sys
 import torch
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.datamodules import DSprites, FactorDataModule
 from unknot.zoo import BetaVAE
 
@@ -55,7 +55,7 @@ def test_ranks_draw_different_samples_and_stay_in_step(tmp_path: Path) -> None:
 EVERY_MODEL = """
 import sys
 import torch
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.datamodules import AbstractDSprites, Coarse, DSprites, MatrixDataModule
 from unknot.datamodules import FactorDataModule, LabelledDataModule, PairDataModule
 from unknot.datamodules.clevr_scenes import ClevrScenes

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from unknot._lightning import pl
 from unknot.datamodules import (
     ClevrScenes,
     DSprites,
@@ -22,6 +21,7 @@ from unknot.datamodules import (
     PairDataModule,
     SetDataModule,
 )
+from unknot.lightning import pl
 from unknot.zoo import AdaGVAE, BetaVAE, FactorVAE, S2BetaVAE, SlotSetPredictor
 
 SHAPE = (1, 32, 32)
@@ -244,7 +244,7 @@ TWO_RANKS = """
     sys.path.insert(0, sys.argv[1])
     import torch
     from test_epochs import MODELS, make, trainer
-    from unknot._lightning import pl
+    from unknot.lightning import pl
     from unknot.datamodules import ImageDataModule
     from unknot.zoo import BetaVAE
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.zoo import MODELS, AdaGVAE, BetaVAE, FactorVAE
 
 SHAPE = (1, 32, 32)

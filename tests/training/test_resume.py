@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unknot._lightning import pl
 from unknot.datamodules import DSprites, FactorDataModule, ImageDataModule, Resized
+from unknot.lightning import pl
 from unknot.zoo import BetaVAE
 
 STEPS = 60

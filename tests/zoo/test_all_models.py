@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset, LabelledDataModule, PairDataModule
+from unknot.lightning import pl
 from unknot.zoo import MODELS, VAE, list_models
 
 SHAPE = (1, 32, 32)

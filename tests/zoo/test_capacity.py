@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.zoo import VAE, AnnealedVAE, Posterior
 
 SHAPE = (1, 32, 32)

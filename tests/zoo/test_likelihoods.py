@@ -10,8 +10,8 @@ from torch.distributions import ContinuousBernoulli as Expected
 from torch.distributions import Normal
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, FactorSpace, GroundTruthDataset
+from unknot.lightning import pl
 from unknot.metrics import evaluate
 from unknot.zoo import BetaVAE, ContinuousBernoulli, FactorVAE, Gaussian, Likelihood, register_network
 from unknot.zoo.pictures import draw_reconstructions

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unknot import zoo
-from unknot._lightning import pl
 from unknot.cli import main
+from unknot.lightning import pl
 from unknot.zoo.onnx import export_onnx, output_names
 
 onnxruntime = pytest.importorskip("onnxruntime")

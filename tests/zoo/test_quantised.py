@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.metrics.draws import GivenDraws
 from unknot.metrics.functional import infomec
 from unknot.metrics.registry import METRICS

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from unknot._lightning import pl
 from unknot.datamodules import AbstractDSprites, Coarse, MatrixDataModule, sample_matrices
 from unknot.hub import load
+from unknot.lightning import pl
 from unknot.zoo import BetaVAE, WReN
 
 SIZES = (5, 6, 3, 3, 4, 4)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
 from unknot.hub import load
+from unknot.lightning import pl
 from unknot.zoo import Anneal, BetaVAE, FactorVAE, WarmupCosine
 
 SHAPE = (1, 32, 32)

@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.zoo import (
     DIPVAEI,
     S2DIPVAEI,

@@ -12,10 +12,10 @@ from PIL import Image
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
 from unknot.datamodules.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.hub import load
+from unknot.lightning import pl
 from unknot.metrics import SetScores
 from unknot.zoo import MODELS, DSPNSetPredictor, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 from unknot.zoo.dspn import SetEncoder, rank_weights

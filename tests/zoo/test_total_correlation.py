@@ -12,7 +12,7 @@ from scipy.stats import norm
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
+from unknot.lightning import pl
 from unknot.zoo import VAE, BetaTCVAE, FactorVAE, Posterior
 from unknot.zoo.total_correlation import _log_weights, permute_dims, total_correlation
 

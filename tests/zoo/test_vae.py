@@ -7,8 +7,8 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot._lightning import pl
-from unknot._modes import evaluation_mode
+from unknot.inference import evaluation_mode
+from unknot.lightning import pl
 from unknot.zoo import VAE, BetaVAE, Posterior
 
 SHAPE = (1, 32, 32)

@@ -9,8 +9,8 @@ from PIL import Image
 from scipy.stats import chisquare
 from torch import Tensor
 
-from unknot._lightning import pl
 from unknot.datamodules import FramePairDataModule
+from unknot.lightning import pl
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
-from unknot._lightning import pl
 from unknot.datamodules import FactorDataModule, ImageDataModule, LabelledDataModule, PairDataModule
 from unknot.datamodules.own import image_store
+from unknot.lightning import pl
 from unknot.metrics import evaluate
 from unknot.metrics.functional import mig
 

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from unknot._lightning import pl
 from unknot.datamodules import ImageDataModule
 from unknot.datamodules.own import image_store, streams
+from unknot.lightning import pl
 from unknot.metrics import evaluate
 
 datasets = pytest.importorskip("datasets")

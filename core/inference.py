@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unknot._seeding import kept_generators, seed_device
+from unknot.randomness import kept_generators, seed_device
 
 
 @contextmanager

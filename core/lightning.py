@@ -1,4 +1,4 @@
-"""One Lightning for the whole package: ``from unknot._lightning import pl``.
+"""One Lightning for the whole package: ``from unknot.lightning import pl``.
 
 The framework is distributed twice, as ``pytorch_lightning`` and as ``lightning``, and the Trainer of one refuses
 the modules of the other. We build on ``pytorch_lightning``, unless the program has already imported
