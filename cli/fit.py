@@ -26,10 +26,10 @@ FIT_EXAMPLES = (
     "unknot fit --config beta_vae_dsprites",
     "unknot fit --config beta_vae_dsprites --model.beta 8 --seed_everything 1",
     "unknot fit -c beta_vae_dsprites --data.dataset ColorDSprites      # the image shape is inferred",
-    "unknot fit -c beta_vae --data ImageDataModule --data.images photos",
+    "unknot fit -c beta_vae --data ImageDataModule --data.source photos",
     "unknot fit -c beta_vae_dsprites --optimizer AdamW --optimizer.lr 1e-3 --lr_scheduler ExponentialLR \\",
     "           --lr_scheduler.gamma 0.9999",
-    "unknot fit --import mymodels --model MyVAE --data ImageDataModule --data.images photos",
+    "unknot fit --import mymodels --model MyVAE --data ImageDataModule --data.source photos",
     "unknot fit --config ada_gvae_dsprites --pretrained unknot/adagvae-dsprites --model.lr 1e-5",
     f"unknot fit --resume {RUN}",
     "",
@@ -157,7 +157,7 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
         shipped = configs.FOLDER in Path(file).resolve().parents
         if shipped and "data" not in configs.load(file) and not {"--data", "--data.class_path"} & options:
             raise ValueError(
-                f"{Path(file).stem} names no data. Give --data NAME, as in --data ImageDataModule --data.images DIR."
+                f"{Path(file).stem} names no data. Give --data NAME, as in --data ImageDataModule --data.source DIR."
             )
 
 

@@ -79,7 +79,7 @@ def test_a_config_without_data_trains_on_a_folder_of_images(tmp_path: Path, caps
     (tmp_path / "photos").mkdir()
     for number in range(12):
         Image.new("L", (16, 16), 20 * number).save(tmp_path / "photos" / f"{number}.png")
-    words = ["--data", "ImageDataModule", "--data.images", "photos", "--data.batch_size", "4"]
+    words = ["--data", "unknot.datamodules.ImageDataModule", "--data.source", "photos", "--data.batch_size", "4"]
     assert main(["fit", "-c", "beta_vae", *words, "--trainer.max_steps", "2", *QUICK]) == 0
     run = RunFolder(tmp_path / "runs/beta_vae/version_0")
     assert (run.state(), run.summary.model, run.summary.arguments["image_shape"]) == ("done", "BetaVAE", [3, 64, 64])
@@ -90,7 +90,7 @@ def test_a_config_without_data_trains_on_a_folder_of_images(tmp_path: Path, caps
 def test_the_progress_shows_the_number_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     shown = ["--trainer.enable_progress_bar", "true"]
     assert main(["fit", "-c", "beta_vae_dsprites", "--trainer.max_steps", "1", *QUICK, *shown]) == 0
-    assert "v_num=0," in capsys.readouterr().out
+    assert re.search(r"v_num[=:] ?0\b", capsys.readouterr().out)  # of either kind of progress bar
 
 
 def test_fit_logs_validates_and_keeps_the_best(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_data_show_draws_scenes(tmp_path: Path) -> None:
 def test_demo_shows_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
-    mig = re.search(r"mig +(\d\.\d+)", out)
+    mig = re.search(r"MIG +(\d\.\d+)", out)
     assert mig
     assert float(mig[1]) > 0.3
     assert "AdaGVAE.from_pretrained('unknot/adagvae-dsprites')" in out

@@ -69,7 +69,7 @@ def save(folder: Path, model, scores=None, body: str = "# A model\n", **metadata
 def make_run(folder: Path, model) -> Path:
     """What `unknot fit` leaves behind."""
     model.save_pretrained(folder / "model")
-    (folder / "config.yaml").write_text("seed_everything: 7\nmodel: {}\n")
+    (folder / "config.yaml").write_text("seed_everything: 7\nmodel: {}\ndata: {}\n")
     (folder / "metrics.csv").write_text("epoch,step,train/loss,val/loss\n0,49,10.5,\n0,99,9.5,9.75\n0,149,nan,\n")
     (folder / "scores.json").write_text('{"mig": 0.25, "mig/shape": 0.5, "dci": NaN}')
     (folder / "pictures").mkdir()

@@ -120,7 +120,7 @@ for number in range(24):
 csv.writer(open("factors.csv", "w", newline="")).writerows(rows)
 
 model = ["--model", "MineVAE", "--model.latent_dim", "3"]
-data = ["--data", "ImageDataModule", "--data.images", "photos", "--data.grayscale", "true", "--data.batch_size", "8"]
+data = ["--data", "ImageDataModule", "--data.source", "photos", "--data.grayscale", "true", "--data.batch_size", "8"]
 assert main(["fit", "--import", "mine", *model, *data, "--trainer.max_steps", "2"]) == 0
 """
     script = """

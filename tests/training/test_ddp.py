@@ -76,7 +76,7 @@ for name, model_class in MODELS.items():
     if name == "WReN":
         grid = Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4))
         data = MatrixDataModule(grid, panels="images", batch_size=2, num_val_batches=1)
-    elif model_class.batch == "sets":
+    elif name in SLOTS:
         data = SetDataModule(ClevrScenes(image_size=32, max_objects=4, samples=1), batch_size=4, num_val_batches=1)
     elif name.startswith("S2") or name == "SupervisedVAE":
         data = LabelledDataModule(dataset, num_labels=20, batch_size=4, num_val_batches=1)
