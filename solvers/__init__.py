@@ -1,8 +1,7 @@
 """Optimisation over combinations of atoms: convex hulls, linear spans and cones (thesis Part I).
 
 >>> import numpy as np
->>> from unknot.lazy import lazily
-from unknot.solvers import LeastSquares, atoms, frank_wolfe
+>>> from unknot.solvers import LeastSquares, atoms, frank_wolfe
 >>> rng = np.random.default_rng(0)
 >>> A, w = rng.standard_normal((50, 100)), np.zeros(100)
 >>> w[:3] = 1.0

@@ -29,8 +29,8 @@ REMEMBERED = 20_000
 def applies(problem: Problem) -> bool:
     """Whether the problem is of this module's kind."""
     f, atoms = problem.objective, problem.atoms
-    if not isinstance(f, LeastSquares | Logistic) or type(atoms) not in (L1Ball, Simplex):
-        return False
+    if not (type(f) is LeastSquares or type(f) is Logistic) or type(atoms) not in (L1Ball, Simplex):
+        return False  # a subclass has a loss of its own
     dense = not f.map.sparse and f.map.operator is None
     return dense and f.dtype == torch.float64 and f.device.type == "cpu"
 
