@@ -96,8 +96,8 @@ def discretize(values: Any, bins: int = BINS, method: Binning = "uniform") -> np
     Args:
         values: continuous factors or codes.
         bins: number of bins.
-        method: ``"uniform"`` for bins of equal width between the extremes, as the thesis bins codes; ``"quantile"``
-            for bins of about equally many values, of which ties make fewer.
+        method: ``"uniform"`` for bins of equal width between the extremes, as disentanglement_lib bins codes;
+            ``"quantile"`` for bins of about equally many values, of which ties make fewer.
 
     >>> discretize(np.array([0.0, 0.49, 0.5, 1.0]), bins=2).tolist()
     [0, 0, 1, 1]
