@@ -17,8 +17,9 @@ def unfairness(predictions: Any, sensitive: Any, reduction: Literal["mean", "max
     :func:`unknot.metrics.evaluate` does, all groups weigh the same and this is the formula of the thesis.
 
     Args:
-        predictions: predicted classes ŷ, integers ``[N]``.
-        sensitive: the sensitive factor s of each, integers ``[N]``.
+        predictions: predicted classes ŷ ``[N]``.
+        sensitive: the sensitive factor s of each, classes ``[N]``. Rows in which either is missing (-1, NaN or
+            None) are left out.
         reduction: ``"mean"`` weighs groups by their size, as the reference does; ``"uniform"`` weighs them equally
             whatever their size; ``"max"`` takes the worst group.
 

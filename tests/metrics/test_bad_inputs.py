@@ -193,7 +193,10 @@ def test_train_and_test_must_be_as_wide(function):
         (lambda: f.irs(CODES, FACTORS, bins=0), "bins must be a whole number of at least 1, got 0"),
         (lambda: f.modularity(CODES, FACTORS, bins=0), "bins must be a whole number of at least 1, got 0"),
         (lambda: f.pairwise_information(CODES, bins=-1), "bins must be a whole number of at least 1, got -1"),
-        (lambda: f.dci(CODES, FACTORS, CODES, FACTORS, backend="xgboost"), "backend must be 'unknot' or 'sklearn'"),
+        (
+            lambda: f.dci(CODES, FACTORS, CODES, FACTORS, backend="xgboost"),
+            "backend must be 'unknot', 'sklearn' or 'hist'",
+        ),
         (lambda: f.downstream_accuracy(CODES, FACTORS, CODES, FACTORS, "svm"), "classifier must be 'lr' or 'gbt'"),
     ],
 )

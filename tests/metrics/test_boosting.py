@@ -221,7 +221,7 @@ def test_a_single_sample():
 
 
 def test_unknown_backends_are_named():
-    with pytest.raises(ValueError, match="backend must be 'unknot' or 'sklearn', got 'lightgbm'"):
+    with pytest.raises(ValueError, match="backend must be 'unknot', 'sklearn' or 'hist', got 'lightgbm'"):
         fit_trees(np.ones((3, 1)), np.arange(3)[:, None], "lightgbm")
 
 

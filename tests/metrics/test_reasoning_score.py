@@ -6,7 +6,7 @@ from torch import Tensor
 
 from unknot.datamodules import FactorSpace, GroundTruthDataset
 from unknot.metrics import METRICS, evaluate, reasoning
-from unknot.metrics.evaluation import _names
+from unknot.metrics.selection import possible, select
 
 
 class Shown(GroundTruthDataset):
@@ -50,7 +50,9 @@ def test_accuracies_are_given_at_every_number_of_steps_and_repeat(quick: None) -
 def test_many_values_are_shown_coarsely_and_all_leaves_it_out() -> None:
     assert reasoning.grid_of(Shown()).factor_space.sizes == (4, 4, 3, 5)
     assert METRICS["reasoning"].on_request
-    assert "reasoning" not in _names("all", codes, own_images=False)
+    names, _ = possible(select("all"), codes)
+    assert "mig" in names
+    assert "reasoning" not in names
 
 
 def test_factors_with_two_values_are_refused(quick: None) -> None:
