@@ -79,8 +79,10 @@ def test_its_card_tells_the_truth(name, shipped, cache):
     if not model.capabilities.isdisjoint({"sets", "slots"}):
         state = torch.get_rng_state()
         measured = shipping.scene_scores(model, row.scores.protocol["num_test"], row.scores.protocol["draws"])
-        assert dict(measured) == pytest.approx(dict(row.scores), abs=6e-4)
-        assert measured.std == pytest.approx(row.scores.std, abs=6e-4)
+        # Masks have more scores by now than a card may tell; all that it tells must come out again.
+        assert row.scores.keys() >= ({"ap_inf"} if "sets" in model.capabilities else {"ari"})
+        assert {score: measured[score] for score in row.scores} == pytest.approx(dict(row.scores), abs=6e-4)
+        assert {score: measured.std[score] for score in row.scores.std} == pytest.approx(row.scores.std, abs=6e-4)
         assert torch.equal(torch.get_rng_state(), state)
         return
     if not isinstance(model, VAE):
