@@ -75,7 +75,7 @@ def in_plain_words(request: "Request") -> Iterator[None]:
 
 
 def _essence(message: str) -> str:
-    """What went wrong, out of the parser's account of every type it tried."""
+    """Return the first cause, out of the parser's account of every type it tried."""
     _, _, tried = message.partition("Errors:")
     first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
     return " ".join(first.split())

@@ -66,16 +66,16 @@ def score_command(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         repeats=arguments.repeats,
     )
-    told = scores.protocol
+    protocol = scores.protocol
     print(
-        f"{arguments.codes}: {told['num_train']:,} rows to fit on, {told['num_test']:,} to test on, "
+        f"{arguments.codes}: {protocol['num_train']:,} rows to fit on, {protocol['num_test']:,} to test on, "
         f"{time.perf_counter() - start:.1f} s"
     )
-    described = [f"{name} ({kind})" for name, kind in told["kinds"].items()]
+    described = [f"{name} ({kind})" for name, kind in protocol["kinds"].items()]
     print(f"  factors: {', '.join(described)}")
-    if "bins" in told:
-        print(f"  continuous factors: {told['bins']} {told['binning']} bins where classes are needed")
-    for name, (fit, held_out) in told.get("labelled", {}).items():
+    if "bins" in protocol:
+        print(f"  continuous factors: {protocol['bins']} {protocol['binning']} bins where classes are needed")
+    for name, (fit, held_out) in protocol.get("labelled", {}).items():
         print(f"  {name}: labelled in {fit:,} and {held_out:,} of these rows")
     print(textwrap.indent(str(scores), "  "))
     if arguments.json:

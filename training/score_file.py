@@ -24,7 +24,7 @@ WEIGHTS = "model.safetensors"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
 """How the samples of scores are drawn unless somebody asks for another protocol."""
-DRAWS = (*USUAL_DRAWS, "labels", "distribution", "dataset")
+DRAWS = (*USUAL_DRAWS, "labels", "distribution", "dataset", "backend")
 """Parts of the protocol of scores that determine a score."""
 
 
@@ -145,10 +145,11 @@ class ScoreFile:
         write_json(self.path, document, durable=True)
 
     def _draws(self, scores: Scores) -> dict[str, Any]:
-        """How the samples of scores were drawn, as their protocol says; the data set only where it is another one."""
+        """How scores were measured, as their protocol says; data set and backend only where they are not the usual."""
         drawn = {name: scores.protocol[name] for name in DRAWS if name in scores.protocol}
-        if drawn.get("dataset") in (None, known := self.dataset()) or known is None:
-            drawn.pop("dataset", None)
+        for name, usual in (("dataset", self.dataset()), ("backend", "unknot")):
+            if drawn.get(name) in (None, usual):
+                drawn.pop(name, None)
         return drawn or dict(USUAL_DRAWS)
 
 

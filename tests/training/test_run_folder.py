@@ -127,9 +127,24 @@ def test_scores_are_kept_by_protocol_and_forgotten_with_the_weights(tmp_path: Pa
     assert run.missing(draws, ["mig", "irs"]) == ["irs"]
     assert run.validation() == {"val/loss": 1.5, "val/kl": float("inf")}
     run.add_scores(Scores({"mig": 0.9}, protocol={"dataset": "rooms3d", **draws}))
+    run.add_scores(Scores({"mig": 0.8}, protocol={"dataset": "dsprites", "backend": "hist", **draws}))
     assert run.scores(draws)["mig"] == 0.2
+    assert run.scores({**draws, "backend": "hist"})["mig"] == 0.8
     BetaVAE(beta=2.0, image_shape=(1, 16, 16)).save_pretrained(run.model)
     assert (dict(run.scores()), run.missing(draws, ["mig"])) == ({}, ["mig"])
+
+
+def test_scores_of_two_data_sets_are_kept_apart_where_the_run_names_none(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.create(Summary("BetaVAE"))
+    BetaVAE(image_shape=(1, 16, 16)).save_pretrained(run.model)
+    draws = {"num_train": 100, "num_test": 5, "seed": 0, "repeats": 1}
+    for name, value in (("dsprites", 0.1), ("rooms3d", 0.2)):
+        run.add_scores(Scores({"mig": value}, protocol={"dataset": name, **draws}))
+    assert [dict(run.scores({**draws, "dataset": name})) for name in ("dsprites", "rooms3d")] == [
+        {"mig": 0.1},
+        {"mig": 0.2},
+    ]
 
 
 def test_a_newer_file_is_refused_in_words(tmp_path: Path) -> None:
