@@ -20,7 +20,7 @@ from unknot.zoo.registry import MODELS, list_models, list_networks, register_mod
 from unknot.zoo.schedules import Anneal, WarmupCosine
 from unknot.zoo.semi_supervised import S2DIPVAEI, S2BetaTCVAE, S2BetaVAE, S2FactorVAE, SupervisedVAE
 from unknot.zoo.set_prediction import SetPredictor, SlotMLPSetPredictor, SlotSetPredictor
-from unknot.zoo.slots import SlotAttention
+from unknot.zoo.slot_attention import SlotAttention
 from unknot.zoo.slow import SlowVAE
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
 from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior

@@ -20,7 +20,7 @@ from unknot.arguments import did_you_mean
 from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, check_widths, glorot
 from unknot.zoo.registry import MODELS
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.transposed_conv import Transposed
 from unknot.zoo.vae import VAE
 
 MAX_CONFIG = 1 << 20

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from unknot.arguments import counts, whole
 from unknot.inference import evaluation_mode
 from unknot.randomness import kept_generators
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.transposed_conv import Transposed
 
 HIDDEN = 256
 MAX_LAYERS = 64

@@ -17,9 +17,9 @@ from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, crop, glorot, margins, output_shape
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.slots import Gradient, Initial, SlotAttention
-from unknot.zoo.tokens import PositionEmbedding, TokenModel, doubling
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.slot_attention import Gradient, Initial, SlotAttention
+from unknot.zoo.slot_encoders import PositionEmbedding, TokenModel, doubling
+from unknot.zoo.transposed_conv import Transposed
 
 
 class Decomposition(NamedTuple):
@@ -57,8 +57,8 @@ class SlotAutoEncoder(TokenModel):
         noise_steps: steps over which the noise of learned slots falls from 1 to 0 along a cosine; 0 for no noise.
         decoder: what maps the spread slots ``[N, slot_dim, ceil(H / 16), ceil(W / 16)]`` to an image and a mask
             ``[N, C + 1, H, W]``: a registered name with arguments, a module, or ``None`` for the reference's.
-        tokens: further arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``lr``, ``encoder`` and
-            ``padding``.
+        tokens: further arguments of :class:`~unknot.zoo.slot_encoders.TokenModel`: ``image_shape``, ``lr``, ``encoder``
+            and ``padding``.
 
     >>> import torch
     >>> model = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=4, channels=16, strides=(2, 2, 1, 1))
@@ -158,7 +158,7 @@ class SlotAutoEncoder(TokenModel):
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
         """The part of each slot."""
-        from unknot.zoo.set_pictures import draw_decomposition  # Matplotlib takes a while
+        from unknot.zoo.object_pictures import draw_decomposition  # Matplotlib takes a while
 
         images = first_of(batch)[: min(6, num_images)]
         return [draw_decomposition(self, images, folder / f"decomposition{suffix}.png")]

@@ -33,7 +33,7 @@ from unknot.zoo.networks import (
     output_shape,
 )
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.transposed_conv import Transposed
 
 SMALLEST = 17  # instance normalisation needs more than one place in the smallest map
 NORM_EPSILON = 1e-6

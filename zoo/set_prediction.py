@@ -22,8 +22,8 @@ from unknot.clevr_objects import COORDINATES, OBJECT_SIZE, REAL
 from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, glorot
-from unknot.zoo.slots import SlotAttention
-from unknot.zoo.tokens import TokenModel
+from unknot.zoo.slot_attention import SlotAttention
+from unknot.zoo.slot_encoders import TokenModel
 
 
 @torch.compiler.disable  # SciPy has no place in a graph
@@ -110,7 +110,7 @@ class SetPredictor(TokenModel):
         attribute_loss: ``"huber"``, the chapter's; or ``"cross_entropy"`` for all numbers but the coordinates, which
             does not forgive a wrong shape that a prediction is sure of, and teaches shapes sooner. Predictions are
             matched by Huber's loss either way.
-        tokens: arguments of :class:`~unknot.zoo.tokens.TokenModel`: ``image_shape``, ``channels``, ``strides``,
+        tokens: arguments of :class:`~unknot.zoo.slot_encoders.TokenModel`: ``image_shape``, ``channels``, ``strides``,
             ``lr``, ``warmup_steps``, ``decay_steps``, ``encoder``, ``padding`` and ``batch_norm``.
     """
 
@@ -183,7 +183,7 @@ class SetPredictor(TokenModel):
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
         """Images and plans of their scenes, true and predicted."""
-        from unknot.zoo.set_pictures import draw_sets  # Matplotlib takes a while
+        from unknot.zoo.object_pictures import draw_sets  # Matplotlib takes a while
 
         images, targets = (part[: min(6, num_images)] for part in batch[:2])
         return [draw_sets(self, images, targets, folder / f"sets{suffix}.png")]
@@ -226,7 +226,7 @@ class SlotSetPredictor(SetPredictor):
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
         """Also where each slot attends."""
-        from unknot.zoo.set_pictures import draw_attention
+        from unknot.zoo.object_pictures import draw_attention
 
         images = first_of(batch)[: min(6, num_images)]
         attention = draw_attention(self, images, folder / f"attention{suffix}.png")

@@ -11,7 +11,7 @@ import torch
 
 from unknot.metrics.slots import held_out_scenes
 from unknot.zoo import SlotSetPredictor
-from unknot.zoo.set_pictures import describe_object
+from unknot.zoo.object_pictures import describe_object
 
 model = SlotSetPredictor.from_pretrained("unknot/slotsetpredictor-scenes").eval()
 scenes = held_out_scenes((64, 64), n=3, seed=1, exactly=5)

@@ -284,7 +284,7 @@ class ScenePlayer(Player):
         return {"reconstruction": data_uri(png(whole[0])), "slots": shown}
 
     def _sets(self, images: Tensor, iterations: int | None, slots: int | None) -> dict[str, Any]:
-        from unknot.zoo.set_pictures import describe_object
+        from unknot.zoo.object_pictures import describe_object
 
         with torch.no_grad():  # some models find their set by descending, and need gradients within
             predicted = self.model.predict_sets(images, slots, iterations)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, GaussianEncoder, check_image_shape
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.transposed_conv import Transposed
 
 
 def encoder(shape, latent_dim):

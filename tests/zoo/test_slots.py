@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from unknot.zoo import SlotAttention, SlotAutoEncoder, SlotSetPredictor, register_network
-from unknot.zoo.tokens import ImageTokens, PositionEmbedding, SameConv2d, SameConvTranspose2d, warm_up_then_decay
+from unknot.zoo.slot_encoders import ImageTokens, PositionEmbedding, SameConv2d, SameConvTranspose2d, warm_up_then_decay
 
 
 def module(num_slots=4, input_dim=12, slot_dim=8, seed=0, **options):

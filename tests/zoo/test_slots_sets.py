@@ -19,9 +19,9 @@ from unknot.lightning import pl
 from unknot.metrics import SetScores
 from unknot.zoo import MODELS, DSPNSetPredictor, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 from unknot.zoo.dspn import SetEncoder, rank_weights
+from unknot.zoo.object_pictures import draw_attention, draw_decomposition, draw_sets
 from unknot.zoo.pictures import Pictures
 from unknot.zoo.pretrained import arguments_of
-from unknot.zoo.set_pictures import draw_attention, draw_decomposition, draw_sets
 from unknot.zoo.set_prediction import huber, match_sets, set_loss
 
 SHAPE = (3, 32, 32)

@@ -13,8 +13,8 @@ from unknot.arguments import counts, whole
 from unknot.zoo.base import Model
 from unknot.zoo.networks import check_image_shape, glorot, output_shape
 from unknot.zoo.registry import Network, make_network
-from unknot.zoo.slots import NORM_EPSILON
-from unknot.zoo.transposed import Transposed
+from unknot.zoo.slot_attention import NORM_EPSILON
+from unknot.zoo.transposed_conv import Transposed
 
 
 class PositionEmbedding(nn.Module):
