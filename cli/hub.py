@@ -274,7 +274,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _publish_shipped(arguments: argparse.Namespace) -> int:
-    from unknot.hub.releasing import publish_shipped
+    from unknot.hub.publish_bundled import publish_shipped
 
     publish_shipped(
         arguments.organisation,

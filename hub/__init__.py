@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from unknot.hub.browser.app import browse
     from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
     from unknot.hub.loading import load
+    from unknot.hub.publish_bundled import publish_shipped
     from unknot.hub.publishing import push
-    from unknot.hub.releasing import publish_shipped
     from unknot.hub.server.app import serve
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
@@ -28,7 +28,7 @@ _HOMES = {
     "browse": "browser.app",
     "list_checkpoints": "listing",
     "load": "loading",
-    "publish_shipped": "releasing",
+    "publish_shipped": "publish_bundled",
     "pull": "listing",
     "push": "publishing",
     "serve": "server.app",

@@ -19,8 +19,8 @@ from unknot.checkpoints.errors import AccessError, MissingError
 from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
 from unknot.checkpoints.names import check_repo_id
 from unknot.files import read_limited, replacing
-from unknot.hub.describing import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.hub.kinds import data_of
+from unknot.hub.model_card import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.inference import evaluation_mode
 from unknot.training import RunFolder
 from unknot.training.score_file import ScoreFile

@@ -17,7 +17,7 @@ from unknot.checkpoints.errors import FullError, MissingError
 from unknot.cli import main
 from unknot.hub import IntegrityError, UnreachableError, list_checkpoints, load, pull
 from unknot.hub.browser.index import Index
-from unknot.hub.describing import Facts
+from unknot.hub.model_card import Facts
 from unknot.hub.publishing import assemble
 
 COMMIT = "c" * 40

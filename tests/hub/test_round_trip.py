@@ -14,7 +14,7 @@ from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import read_card
 from unknot.cli import main
 from unknot.hub import AccessError, ConflictError, list_checkpoints, load, publish_shipped, publishing, pull, push, show
-from unknot.hub.describing import Facts
+from unknot.hub.model_card import Facts
 from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
 from unknot.studies import shipped as shipped_tables

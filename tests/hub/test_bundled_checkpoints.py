@@ -11,12 +11,13 @@ import safetensors
 import torch
 import yaml
 
+import bundle
+from recipes import NotTrained, Recipe, read_recipes
+from recipes import _schedules as trained_notes
 from unknot.checkpoints import names as refs
 from unknot.checkpoints.names import BUNDLED
 from unknot.datamodules import DATASETS, Resized
-from unknot.hub import load, shipping, show
-from unknot.hub.trained import NotTrained, Recipe, read_recipes
-from unknot.hub.trained import _schedules as trained_notes
+from unknot.hub import load, show
 from unknot.metrics import evaluate
 from unknot.zoo import MODELS, VAE, AdaGVAE
 
@@ -78,7 +79,7 @@ def test_its_card_tells_the_truth(name, shipped, cache):
         assert f"`{attribute}` went from {plan['start']} to {plan['end']} {how}" in described.body
     if not model.capabilities.isdisjoint({"sets", "slots"}):
         state = torch.get_rng_state()
-        measured = shipping.scene_scores(model, row.scores.protocol["num_test"], row.scores.protocol["draws"])
+        measured = bundle.scene_scores(model, row.scores.protocol["num_test"], row.scores.protocol["draws"])
         # Masks have more scores by now than a card may tell; all that it tells must come out again.
         assert row.scores.keys() >= ({"ap_inf"} if "sets" in model.capabilities else {"ari"})
         assert {score: measured[score] for score in row.scores} == pytest.approx(dict(row.scores), abs=6e-4)
@@ -103,7 +104,7 @@ def test_its_card_tells_the_truth(name, shipped, cache):
 def test_all_scores_of_one_card(shipped):
     row = show("unknot/betatcvae-dsprites").checkpoint
     draws = {key: row.scores.protocol[key] for key in ("num_train", "num_test", "seed", "repeats")}
-    measured = evaluate(load("unknot/betatcvae-dsprites"), "dsprites", shipping.METRICS, **draws)
+    measured = evaluate(load("unknot/betatcvae-dsprites"), "dsprites", bundle.METRICS, **draws)
     for score, value in row.scores.items():
         assert measured[score] == pytest.approx(value, abs=3 * row.scores.std.get(score, 0) + 1e-3), score
 
@@ -121,11 +122,11 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     short = ["--trainer.max_steps", "3", "--trainer.log_every_n_steps", "1", "--trainer.enable_progress_bar", "false"]
     with pytest.raises(NotTrained, match=r"no run below .* train it with: unknot fit --config beta_vae_dsprites"):
         recipe.find(tmp_path)
-    shipping.train(recipe, tmp_path, [*short, "--trainer.limit_val_batches", "0"])
+    bundle.train(recipe, tmp_path, [*short, "--trainer.limit_val_batches", "0"])
     trained = recipe.find(tmp_path)
     few = {"num_train": 200, "num_test": 100}
-    monkeypatch.setattr(shipping, "NOISE", 1.0)
-    scores = shipping.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
+    monkeypatch.setattr(bundle, "NOISE", 1.0)
+    scores = bundle.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
     folder = tmp_path / "out" / recipe.name
     before, made = load(trained.model), load(folder)
     for one, other in zip(before.parameters(), made.parameters(), strict=True):
@@ -144,26 +145,24 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     assert "Weights are in half precision" in described.body
     # What a card does not tell yet is added, by its own draws and of its own weights; nothing else changes.
     weights = (folder / "model.safetensors").read_bytes()
-    assert shipping.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == evaluate(
-        made, "dsprites", "sap", **few
-    )
+    assert bundle.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == evaluate(made, "dsprites", "sap", **few)
     added = show(folder)
     assert list(added.checkpoint.scores) == ["sap", "mig"]
     assert added.checkpoint.scores["mig"] == described.checkpoint.scores["mig"]
     assert added.metadata["unknot"] == described.metadata["unknot"] | {"body": added.metadata["unknot"]["body"]}
     assert (folder / "model.safetensors").read_bytes() == weights
     card = (folder / "README.md").read_bytes()
-    assert shipping.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == {}
+    assert bundle.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == {}
     assert (folder / "README.md").read_bytes() == card
     # Scores that the training brought along stay where they are those of these weights, and are taken anew where not.
     brought = {"protocol": dict(scores.protocol), "scores": dict(scores) | {"sap": 0.5}}
-    kept = shipping.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    kept = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
     assert kept == {"mig": scores["mig"], "sap": 0.5}
     brought["scores"]["mig"] += 1e-3
-    anew = shipping.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    anew = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
     assert anew == evaluate(made, "dsprites", ["mig", "sap"], **few)
-    monkeypatch.setattr(shipping, "NOISE", -1.0)  # whatever moves, moves too much
-    shipping.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
+    monkeypatch.setattr(bundle, "NOISE", -1.0)  # whatever moves, moves too much
+    bundle.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
     for one, other in zip(before.parameters(), load(folder).parameters(), strict=True):
         assert torch.equal(one, other)
     assert "Weights are in single precision" in show(folder).body
@@ -173,7 +172,7 @@ def test_the_record_of_a_resumed_run_is_joined(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("step,train/loss\n1,3.00000001\n2,2\n3,9\n")
     second.write_text("step,train/loss,val/loss\n3,1,\n4,0.5,0.25\n")
-    joined = shipping._history([first, second], tmp_path / "both.csv")
+    joined = bundle._history([first, second], tmp_path / "both.csv")
     assert joined.read_text() == "step,train/loss,val/loss\n1,3,\n2,2,\n3,1,\n4,0.5,0.25\n"
 
 

@@ -1,9 +1,9 @@
-"""The checkpoints that come with the package: ``shipped.yaml`` says what trained each, this makes its folder of it.
+"""The checkpoints that come with the package: ``recipes.yaml`` says what trained each, this makes its folder of it.
 
-python -m unknot.hub.shipping                              # all whose training is in runs/, from there
-python -m unknot.hub.shipping betavae-dsprites32 --train   # train it first, where it is not there
-python -m unknot.hub.shipping betavae-dsprites --from runs/mine/version_0
-python -m unknot.hub.shipping --add-scores                 # those that a shipped card lacks, of the shipped weights
+python tools/bundle.py                                 # all whose training is in runs/, from there
+python tools/bundle.py betavae-dsprites32 --train   # train it first, where it is not there
+python tools/bundle.py betavae-dsprites --from runs/mine/version_0
+python tools/bundle.py --add-scores                 # those that a shipped card lacks, of the shipped weights
 """
 
 import argparse
@@ -22,15 +22,15 @@ import torch
 import yaml
 from PIL import Image
 
+from recipes import NotTrained, Recipe, Trained, read_recipes
 from unknot.checkpoints.card import read_card
 from unknot.checkpoints.locate import CARD
 from unknot.checkpoints.names import BUNDLED, ORGANISATION
 from unknot.datamodules import DATASETS, GroundTruthDataset
 from unknot.files import replacing
-from unknot.hub.describing import Facts, card_text, check_scores, facts_from
 from unknot.hub.loading import load
+from unknot.hub.model_card import Facts, card_text, check_scores, facts_from
 from unknot.hub.publishing import assemble, content_of
-from unknot.hub.trained import NotTrained, Recipe, Trained, read_recipes
 from unknot.inference import evaluation_mode, fixed_noise
 from unknot.metrics import METRICS as KNOWN
 from unknot.metrics import Draws, Scores, evaluate
@@ -294,8 +294,8 @@ def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command that the module's docstring shows."""
     recipes = read_recipes()
-    parser = argparse.ArgumentParser(prog="python -m unknot.hub.shipping", description="Make shipped checkpoints.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of shipped.yaml (default: all)")
+    parser = argparse.ArgumentParser(prog="python tools/bundle.py", description="Make shipped checkpoints.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of recipes.yaml (default: all)")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings are (default: %(default)s)")
     parser.add_argument(
         "--from", type=Path, nargs="+", dest="source", metavar="DIR", help="of this one; its parts in order"
@@ -307,7 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in recipes]:
-        parser.error(f"{', '.join(unknown)}: not in shipped.yaml, which has {', '.join(recipes)}")
+        parser.error(f"{', '.join(unknown)}: not in recipes.yaml, which has {', '.join(recipes)}")
     if arguments.source and len(arguments.names) != 1:
         parser.error("--from is of one checkpoint: name it")
     if arguments.add_scores:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unknot.studies.plan import Plan
     from unknot.studies.study import Job
 
-LIST = Path(__file__).parent / "shipped.yaml"
+LIST = Path(__file__).parent / "recipes.yaml"
 
 
 class NotTrained(FileNotFoundError):
