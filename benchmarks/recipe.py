@@ -34,7 +34,7 @@ def train(spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
     from unknot import zoo
     from unknot.datamodules import DSprites, FactorDataModule, PairDataModule, Resized
-    from unknot.memory import keep_freed_memory
+    from unknot.machine import keep_freed_memory
     from unknot.metrics import evaluate
 
     keep_freed_memory()

@@ -10,7 +10,7 @@ from common import Row, compare, run
 
 from unknot.datamodules import DSprites
 from unknot.hub import load
-from unknot.memory import keep_freed_memory
+from unknot.machine import keep_freed_memory
 from unknot.zoo import vae
 
 STEPS = 10

@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule, StreamDataModule
 from unknot.lightning import pl
-from unknot.memory import keep_freed_memory
+from unknot.machine import keep_freed_memory
 from unknot.training import fit
 from unknot.zoo import MODELS
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from unknot.cli import own
+from unknot.cli import imports
 from unknot.cli.parsing import examples
-from unknot.processor import avoid_broken_amx
-from unknot.threads import wait_passively
+from unknot.machine import avoid_broken_amx, wait_passively
 
 COMMANDS = {
     **dict.fromkeys(("fit", "validate", "test", "predict"), "fit"),
@@ -48,7 +47,7 @@ def _plain(message: str) -> str:
 
 
 def _dispatch(argv: list[str]) -> int:
-    argv, modules = own.take_imports(argv)
+    argv, modules = imports.take_imports(argv)
     parser = argparse.ArgumentParser(
         prog="unknot",
         description="Representations with structure: train, score and look at models that disentangle.",
@@ -60,7 +59,7 @@ def _dispatch(argv: list[str]) -> int:
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(own.FLAG, metavar="MODULE", help=f"{own.HELP}; for every command, in any place")
+    parser.add_argument(imports.FLAG, metavar="MODULE", help=f"{imports.HELP}; for every command, in any place")
     commands = parser.add_subparsers(metavar="command", title="commands")
     asked = argv[0] if argv else None
     for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):

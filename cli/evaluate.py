@@ -56,7 +56,7 @@ def add_to(commands: Commands) -> None:
 def evaluate_command(arguments: argparse.Namespace) -> int:
     """Load a model, score it, print a table; write JSON and pictures where asked."""
     from unknot.hub import load
-    from unknot.memory import keep_freed_memory
+    from unknot.machine import keep_freed_memory
     from unknot.metrics import evaluate
 
     keep_freed_memory()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unknot.cli import own
+from unknot.cli import imports
 from unknot.cli.parsing import Commands, command
 from unknot.training import configs
 
@@ -71,7 +71,7 @@ def add_to(commands: Commands) -> None:
             parser.add_argument(
                 "--checkpoint_every", metavar="STEPS", help="between saves of last.ckpt (default: 1000)"
             )
-        parser.add_argument(own.FLAG, metavar="MODULE", help=own.HELP)
+        parser.add_argument(imports.FLAG, metavar="MODULE", help=imports.HELP)
         parser.add_argument(
             "--pretrained",
             metavar="REF",
@@ -98,7 +98,7 @@ def run_command(argv: list[str], imported: Sequence[str]) -> int:
     import signal
 
     from unknot.cli.errors import in_plain_words
-    from unknot.memory import keep_freed_memory
+    from unknot.machine import keep_freed_memory
     from unknot.training.fitting import Training, fit_settings, hush_lightning
     from unknot.training.stopping import Stop, Stopped
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unknot.cli import own
+from unknot.cli import imports
 from unknot.cli.parsing import Commands, command
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def add_to(commands: Commands) -> None:
     for action in (run, retry):
         _where(action)
     for action in (show, run, retry):
-        action.add_argument(own.FLAG, metavar="MODULE", help=own.HELP)
+        action.add_argument(imports.FLAG, metavar="MODULE", help=imports.HELP)
     status = command(actions, "status", "how far a study is, and what failed", "unknot study status runs/dsprites32")
     status.add_argument("folder", help="of a study")
     status.add_argument("--failed", action="store_true", help="all failed jobs with their tracebacks")
@@ -201,7 +201,7 @@ def _as_given(arguments: argparse.Namespace) -> str:
         value = getattr(arguments, option.dest)
         if value != option.default:
             words += [option.option_strings[0], *([] if value is True else [str(value)])]
-    return shlex.join([*words, *(word for module in arguments.imported for word in (own.FLAG, module))])
+    return shlex.join([*words, *(word for module in arguments.imported for word in (imports.FLAG, module))])
 
 
 def _executor(arguments: argparse.Namespace) -> "Executor":

@@ -7,7 +7,10 @@ Import what you need from the sub-packages::
     from unknot.zoo import BetaVAE
 """
 
+from pathlib import Path
+
 __version__: str
+__path__.append(str(Path(__file__).with_name("former")))  # modules whose names of version 0.1.0 warn for one release
 
 
 def __getattr__(name: str) -> str:

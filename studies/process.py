@@ -21,8 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unknot.memory import keep_freed_memory
-from unknot.processor import avoid_broken_amx
+from unknot.machine import avoid_broken_amx, keep_freed_memory
 from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from unknot import __version__
 from unknot.files import replacing, sync, write_json
-from unknot.provenance import commit
+from unknot.machine import commit
 from unknot.training.run_folder import LAST, PREVIOUS, RunFolder
 from unknot.training.stopping import Stop, Stopped
 

@@ -7,8 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unknot.files import open_regular
-from unknot.memory_cache import Cache
+from unknot.files import Cache, open_regular
 
 POINTS = 500
 MAX_COLUMNS = 60

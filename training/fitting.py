@@ -20,8 +20,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from unknot.lightning import pl
+from unknot.machine import sensible_threads
 from unknot.randomness import kept_generators
-from unknot.threads import sensible_threads
 from unknot.training import configs
 from unknot.training.callbacks import CountOn, CurveLogger, HeldOut, Keeper, Stopwatch, WholeCheckpoints, version_of
 from unknot.training.lightning_cli import DEFAULTS, TrainingCLI

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image, ImageChops
 
-from unknot.memory_cache import Cache
+from unknot.files import Cache
 
 WIDTHS = {"small": 480, "large": 1600}
 MAX_PIXELS = 12_000_000

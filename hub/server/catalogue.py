@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from unknot.checkpoints.card import MAX_CARD, Card, read_card
-from unknot.files import read_limited, replacing
+from unknot.files import Cache, read_limited, replacing
 from unknot.hub.server.commit_log import Commit, Damaged, Repo
 from unknot.hub.server.storage import Missing, Store
-from unknot.memory_cache import Cache
 
 CARDS = 128 << 20
 """Bytes of cards, as JSON, that stay in memory."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from unknot.checkpoints.names import COMMIT, HASH, check_repo_id
+from unknot.files import Cache
 from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably
-from unknot.memory_cache import Cache
 
 CACHED_FILES = 200_000
 """Entries of commits that are kept in memory, about half a kilobyte each."""

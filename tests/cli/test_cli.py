@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from unknot.cli import COMMANDS, main
-from unknot.threads import sensible_threads
+from unknot.machine import sensible_threads
 from unknot.training import RunFolder, configs
 from unknot.zoo import BetaVAE
 

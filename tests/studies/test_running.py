@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from unknot.files import write_json
-from unknot.provenance import commit
+from unknot.machine import commit
 from unknot.studies import Local, Ray, Shard, Study, results, run
 from unknot.studies.plan import JobFolder, read_plan
 from unknot.studies.results import TOOK

@@ -25,7 +25,7 @@ def comes_from_the_kernel():
 TRAINING = """
 from torch.utils.data import DataLoader
 from unknot.lightning import pl
-from unknot.memory import keep_freed_memory
+from unknot.machine import keep_freed_memory
 from unknot.zoo import BetaVAE
 
 model = BetaVAE(image_shape=(1, 8, 8), encoder="MLPEncoder", decoder="MLPDecoder")

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch  # noqa: F401  that it is there is what the helper is told
 
-from unknot.threads import MOST, sensible_threads, wait_passively
+from unknot.machine import MOST, sensible_threads, wait_passively
 
 COMMAND = """
 import os, sys
@@ -52,7 +52,7 @@ def test_importing_changes_nothing() -> None:
 import os
 import pytorch_lightning, matplotlib.figure, torchvision, sklearn, torch
 before, threads = dict(os.environ), torch.get_num_threads()
-import unknot.zoo, unknot.metrics, unknot.datamodules, unknot.hub, unknot.threads
+import unknot.zoo, unknot.metrics, unknot.datamodules, unknot.hub, unknot.machine
 changed = {name for name in os.environ if before.get(name) != os.environ[name]}
 print(changed <= THEIRS, threads == torch.get_num_threads())
 """.replace("THEIRS", str({"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK"}))
@@ -60,7 +60,7 @@ print(changed <= THEIRS, threads == torch.get_num_threads())
 
 
 def test_the_helper_comes_before_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import os; from unknot.threads import *; print(wait_passively(), os.environ['OMP_WAIT_POLICY'])"
+    script = "import os; from unknot.machine import *; print(wait_passively(), os.environ['OMP_WAIT_POLICY'])"
     assert run(script) == "True PASSIVE"
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
