@@ -11,9 +11,9 @@ import torch
 from common import Row, compare, run
 from PIL import Image
 
-from unknot.datamodules.clevr import CLEVR
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
-from unknot.datamodules.rooms3d import Rooms3D, arrangements
+from unknot.datamodules.published.clevr import CLEVR
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
+from unknot.datamodules.scenes.rooms3d import Rooms3D, arrangements
 from unknot.datamodules.sets import SetDataModule
 
 BATCH, REPEATS = 64, 5

@@ -46,7 +46,7 @@ def data_command(arguments: argparse.Namespace) -> int:
     if arguments.action == "prepare":
         _prepare(arguments.name, arguments.check)
     elif arguments.action == "show":
-        from unknot.datamodules.gallery import draw_gallery
+        from unknot.datamodules.preview import draw_gallery
 
         picture = draw_gallery(_find(arguments.name), arguments.out or f"{arguments.name}.png", arguments.seed)
         print(f"Samples and traversals of {arguments.name} are in {picture}.")

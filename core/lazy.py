@@ -1,8 +1,10 @@
 """Packages whose names are imported when they are first used, so that one light name does not wait for heavy ones."""
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -23,3 +25,30 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return value
 
     return __getattr__
+
+
+class _Moved(ModuleType):
+    """The former name of a module, which warns when somebody uses it."""
+
+    def __init__(self, former: str, present: str) -> None:
+        super().__init__(former)
+        self.__dict__["_present"] = present
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        present = self.__dict__["_present"]
+        warnings.warn(f"{self.__name__} is now {present}.", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(present), name)
+
+
+def keep_former_names(package: str, moved: Mapping[str, str]) -> None:
+    """Keep modules importable by their former names for one release; ``moved`` maps former to present names.
+
+    >>> keep_former_names("unknot", {"idle": "lazy"})
+    >>> from unknot.idle import lazily
+    >>> lazily.__module__
+    'unknot.lazy'
+    """
+    for former, present in moved.items():
+        sys.modules[f"{package}.{former}"] = _Moved(f"{package}.{former}", f"{package}.{present}")

@@ -4,31 +4,43 @@ from collections.abc import Callable
 from functools import partial
 
 from unknot.arguments import did_you_mean
-from unknot.datamodules.abstract_dsprites import AbstractDSprites
-from unknot.datamodules.batches import BatchDataModule, FiniteDataModule
-from unknot.datamodules.cars3d import Cars3D
-from unknot.datamodules.clevr import CLEVR
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
-from unknot.datamodules.dsprites import ColorDSprites, DSprites, NoisyDSprites, ScreamDSprites
+from unknot.datamodules.base import BatchDataModule, FiniteDataModule
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
-from unknot.datamodules.mpi3d import MPI3D
 from unknot.datamodules.own.frames import FramePairDataModule
 from unknot.datamodules.own.images import ImageDataModule
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.pairs import PairDataModule
-from unknot.datamodules.rooms3d import Rooms3D
-from unknot.datamodules.scene_pairs import ClevrObject, ScenePairDataModule
-from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch
+from unknot.datamodules.published.abstract_dsprites import AbstractDSprites
+from unknot.datamodules.published.cars3d import Cars3D
+from unknot.datamodules.published.clevr import CLEVR
+from unknot.datamodules.published.dsprites import ColorDSprites, DSprites, NoisyDSprites, ScreamDSprites
+from unknot.datamodules.published.mpi3d import MPI3D
+from unknot.datamodules.published.shapes3d import Shapes3D
+from unknot.datamodules.published.smallnorb import SmallNORB
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
+from unknot.datamodules.scenes.layout import SceneDataset, Scenes, SetBatch
+from unknot.datamodules.scenes.rooms3d import Rooms3D
+from unknot.datamodules.scenes.scene_pairs import ClevrObject, ScenePairDataModule
 from unknot.datamodules.sets import SetDataModule
-from unknot.datamodules.shapes3d import Shapes3D
-from unknot.datamodules.smallnorb import SmallNORB
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 from unknot.datamodules.views import Coarse, Resized
 from unknot.datamodules.walks import WalkDataModule
 from unknot.datamodules.weighted import Correlated, Weighted
+from unknot.lazy import keep_former_names
+
+keep_former_names(
+    "unknot.datamodules",
+    {
+        **{name: f"published.{name}" for name in ("abstract_dsprites", "cars3d", "clevr", "dsprites")},
+        **{name: f"published.{name}" for name in ("mpi3d", "shapes3d", "smallnorb")},
+        **{name: f"scenes.{name}" for name in ("clevr_scenes", "raycast", "rooms3d", "scene_pairs", "shading")},
+        "batches": "base",
+        "gallery": "preview",
+    },
+)
 
 
 def _at_32(make: Callable[[], GroundTruthDataset]) -> Callable[[], GroundTruthDataset]:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from unknot.arguments import is_number, whole
-from unknot.datamodules.batches import FiniteDataModule, Share
-from unknot.datamodules.scenes import SceneDataset, SetBatch
+from unknot.datamodules.base import FiniteDataModule, Share
+from unknot.datamodules.scenes.layout import SceneDataset, SetBatch
 from unknot.datamodules.transforms import jittered
 from unknot.randomness import Stream
 
@@ -37,7 +37,7 @@ class SetDataModule(FiniteDataModule):
             1 ± this, brightness within a half and each channel within a quarter of it; every image by its own. What
             learns from drawn scenes then depends less on their colours where it sees others.
 
-    >>> from unknot.datamodules.clevr_scenes import ClevrScenes
+    >>> from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
     >>> data = SetDataModule(ClevrScenes(image_size=64), batch_size=4, seed=0)
     >>> images, targets, masks = next(iter(data.train_dataloader()))
     >>> images.shape, targets.shape, masks.shape

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unknot.arguments import whole
-from unknot.datamodules.batches import BatchDataModule, Share
+from unknot.datamodules.base import BatchDataModule, Share
 from unknot.datamodules.factors import GroundTruthDataset, check_dataset
 from unknot.datamodules.views import Resized
 from unknot.randomness import Stream

@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 
 from unknot.arguments import counts
 from unknot.datamodules import CLEVR, SetBatch
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_scenes
 from unknot.inference import fixed_noise
 from unknot.metrics.functional.masks import correct_localization, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unknot.arguments import fraction, height_and_width
-from unknot.datamodules.batches import FiniteDataModule
+from unknot.datamodules.base import FiniteDataModule
 from unknot.datamodules.grid import fingerprint
 from unknot.datamodules.own.decode import (
     EXTENSIONS,

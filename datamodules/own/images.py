@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unknot.arguments import did_you_mean, fraction, height_and_width, not_negative, whole
-from unknot.datamodules.batches import FiniteDataModule, Share
+from unknot.datamodules.base import FiniteDataModule, Share
 from unknot.datamodules.own.decode import Crop, check_background, check_crop
 from unknot.datamodules.own.image_store import CHUNK, Pictures, Reading, decodes_each_time, from_data, from_source
 from unknot.datamodules.own.label_table import Table, from_columns, read_table

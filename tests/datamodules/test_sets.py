@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchvision.utils import save_image
 
-from unknot.datamodules.clevr import CLEVR
-from unknot.datamodules.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
-from unknot.datamodules.scenes import SceneDataset, SetBatch
+from unknot.datamodules.published.clevr import CLEVR
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_scenes, sample_scenes
+from unknot.datamodules.scenes.layout import SceneDataset, SetBatch
 from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.transforms import jittered
 from unknot.lightning import pl

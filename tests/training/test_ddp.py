@@ -58,7 +58,7 @@ import torch
 from unknot.lightning import pl
 from unknot.datamodules import AbstractDSprites, Coarse, DSprites, MatrixDataModule
 from unknot.datamodules import FactorDataModule, LabelledDataModule, PairDataModule
-from unknot.datamodules.clevr_scenes import ClevrScenes
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.zoo import MODELS
 

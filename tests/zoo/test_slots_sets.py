@@ -12,7 +12,7 @@ from PIL import Image
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from unknot.datamodules.clevr_scenes import ClevrScenes
+from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.hub import load
 from unknot.lightning import pl

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
-from unknot.datamodules.raycast import Camera, Hits, Kind, Solids, cast, look_at, normals, points, rays
+from unknot.datamodules.scenes.raycast import Camera, Hits, Kind, Solids, cast, look_at, normals, points, rays
 
 SPACE = FactorSpace(
     names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"),

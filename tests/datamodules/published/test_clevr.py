@@ -12,10 +12,10 @@ from PIL import Image
 from torch import Tensor
 
 from unknot.clevr_objects import OBJECT_SIZE
-from unknot.datamodules.clevr import CLEVR
-from unknot.datamodules.clevr_scenes import draw_masks, draw_scenes, sample_scenes
-from unknot.datamodules.raycast import look_at, project
-from unknot.datamodules.scenes import Scenes, fit_camera
+from unknot.datamodules.published.clevr import CLEVR
+from unknot.datamodules.scenes.clevr_scenes import draw_masks, draw_scenes, sample_scenes
+from unknot.datamodules.scenes.layout import Scenes, fit_camera
+from unknot.datamodules.scenes.raycast import look_at, project
 
 FRAME = (64, 96)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from unknot.datamodules import DATASETS, MPI3D, FactorSpace, GridDataset
-from unknot.datamodules.mpi3d import FILES, NAMES
+from unknot.datamodules.published.mpi3d import FILES, NAMES
 
 Refused = Callable[[GridDataset, Path, str], None]
 Images = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from torch import Tensor
 from unknot.arguments import height_and_width, two_numbers, whole
 from unknot.datamodules.grid import Records, fingerprint, with_progress
 from unknot.datamodules.own.decode import load_image, naming
-from unknot.datamodules.scenes import SceneDataset, Scenes, SetBatch, objects_of
+from unknot.datamodules.scenes.layout import SceneDataset, Scenes, SetBatch, objects_of
 from unknot.files import cache_dir
 
 DISCOVERY_CROP = (29, 221, 64, 256)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unknot.datamodules import FactorDataModule
-from unknot.datamodules.rooms3d import SPACE, Rooms3D, arrangements
+from unknot.datamodules.scenes.rooms3d import SPACE, Rooms3D, arrangements
 
 DATASET = Rooms3D()
 

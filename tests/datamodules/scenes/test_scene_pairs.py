@@ -13,8 +13,8 @@ from unknot.datamodules import (
     ScenePairDataModule,
     WalkDataModule,
 )
-from unknot.datamodules.clevr_scenes import MIN_VISIBLE, draw_scenes, sample_scenes, visible_pixels
-from unknot.datamodules.scene_pairs import PROPERTIES, choose_properties, resample_scenes
+from unknot.datamodules.scenes.clevr_scenes import MIN_VISIBLE, draw_scenes, sample_scenes, visible_pixels
+from unknot.datamodules.scenes.scene_pairs import PROPERTIES, choose_properties, resample_scenes
 from unknot.datamodules.walks import next_factors, transition_law
 from unknot.metrics import evaluate
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from unknot.arguments import height_and_width, two_numbers, whole
 from unknot.clevr_objects import COLORS, MATERIALS, OBJECT_SIZE, SHAPES, SIZES
 from unknot.datamodules.grid import Records, with_progress
-from unknot.datamodules.raycast import Hits, Kind, Solids, cast, cast_outlines
-from unknot.datamodules.scenes import CAMERA, FRAME, LAMPS, RADII, SceneDataset, Scenes, SetBatch
-from unknot.datamodules.shading import ground, shade
+from unknot.datamodules.scenes.layout import CAMERA, FRAME, LAMPS, RADII, SceneDataset, Scenes, SetBatch
+from unknot.datamodules.scenes.raycast import Hits, Kind, Solids, cast, cast_outlines
+from unknot.datamodules.scenes.shading import ground, shade
 from unknot.files import cache_dir
 from unknot.randomness import derive_seed
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unknot.datamodules.raycast import (
+from unknot.datamodules.scenes.raycast import (
     _ENTER,
     Camera,
     Kind,

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from unknot.datamodules import FactorSpace, GridDataset, SmallNORB
-from unknot.datamodules.smallnorb import FILES
+from unknot.datamodules.published.smallnorb import FILES
 
 Refused = Callable[[GridDataset, Path, str], None]
 Array = npt.NDArray[Any]

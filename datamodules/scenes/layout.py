@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unknot.clevr_objects import CLASSES, REACH
-from unknot.datamodules.raycast import Camera, look_at, project
+from unknot.datamodules.scenes.raycast import Camera, look_at, project
 
 FRAME = (320, 480)  # height and width of the original images
 CAMERA = (7.4811, -6.5076, 5.3437)

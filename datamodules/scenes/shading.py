@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from unknot.clevr_objects import COLORS, MATERIALS, RGB
-from unknot.datamodules.raycast import Hits, Solids, normals, points, rays
-from unknot.datamodules.scenes import RADII, Scenes
+from unknot.datamodules.scenes.layout import RADII, Scenes
+from unknot.datamodules.scenes.raycast import Hits, Solids, normals, points, rays
 
 LAMP_POWER = (5.52, 0.93, 1.09)  # of key, fill and back lamp, as the ground reflects it
 AMBIENT = 0.137

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unknot.datamodules import FactorSpace, GridDataset, Shapes3D
-from unknot.datamodules.shapes3d import FILE
+from unknot.datamodules.published.shapes3d import FILE
 
 Arrays = dict[str, npt.NDArray[Any]]
 Refused = Callable[[GridDataset, Path, str], None]

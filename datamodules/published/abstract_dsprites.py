@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unknot.datamodules.dsprites import SIDE, DSprites
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.published.dsprites import SIDE, DSprites
 
 BACKGROUNDS = torch.linspace(0, 1, 5)
 COLORS = torch.tensor(

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from unknot.arguments import height_and_width
 from unknot.clevr_objects import COLORS, MATERIALS, SHAPES, SIZES
-from unknot.datamodules.clevr_scenes import (
+from unknot.datamodules.factors import FactorSpace
+from unknot.datamodules.grid import Bytes, GridDataset
+from unknot.datamodules.scenes.clevr_scenes import (
     DIRECTIONS,
     MARGIN,
     MIN_GAP,
@@ -20,9 +22,7 @@ from unknot.datamodules.clevr_scenes import (
     sample_scenes,
     visible_pixels,
 )
-from unknot.datamodules.factors import FactorSpace
-from unknot.datamodules.grid import Bytes, GridDataset
-from unknot.datamodules.scenes import RADII, Scenes
+from unknot.datamodules.scenes.layout import RADII, Scenes
 from unknot.datamodules.stream import StreamDataModule
 from unknot.files import cache_dir
 

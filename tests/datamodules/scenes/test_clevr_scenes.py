@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from unknot.clevr_objects import CLASSES, COLORS, MATERIALS, RGB, SHAPES, SIZES
-from unknot.datamodules import clevr_scenes
-from unknot.datamodules.clevr import CLEVR
-from unknot.datamodules.clevr_scenes import (
+from unknot.datamodules.published.clevr import CLEVR
+from unknot.datamodules.scenes import clevr_scenes
+from unknot.datamodules.scenes.clevr_scenes import (
     MIN_VISIBLE,
     ClevrScenes,
     draw_masks,
@@ -21,7 +21,7 @@ from unknot.datamodules.clevr_scenes import (
     sample_scenes,
     visible_pixels,
 )
-from unknot.datamodules.scenes import RADII, Scenes
+from unknot.datamodules.scenes.layout import RADII, Scenes
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -21,8 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unknot.datamodules import ColorDSprites, DSprites, FactorSpace, NoisyDSprites, ScreamDSprites, dsprites
-from unknot.datamodules.dsprites import draw_grid, read_original
+from unknot.datamodules import ColorDSprites, DSprites, FactorSpace, NoisyDSprites, ScreamDSprites
+from unknot.datamodules.published import dsprites
+from unknot.datamodules.published.dsprites import draw_grid, read_original
 from unknot.files import replacing
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from unknot.datamodules.factors import GroundTruthDataset
-from unknot.datamodules.scenes import SceneDataset
+from unknot.datamodules.scenes.layout import SceneDataset
 from unknot.files import replacing
 
 COLUMNS = 12

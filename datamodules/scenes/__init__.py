@@ -1,0 +1,1 @@
+"""Scenes of simple objects, drawn here."""
