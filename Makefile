@@ -28,6 +28,7 @@ test-slow: $(INSTALLED)
 lint: $(INSTALLED) $(TYPING)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	PYTHONPATH=.venv/typing $(BIN)/lint-imports --no-cache --no-logo
 

@@ -1,4 +1,4 @@
-"""Fill the tables of scores: of shipped populations in README.md and docs/measured.md, of checkpoints in docs/hub.md.
+"""Fill the tables of scores in README.md and docs/measured.md (trained models) and in docs/hub.md (checkpoints).
 
 python benchmarks/scores.py
 """
@@ -19,6 +19,24 @@ ROOT = Path(__file__).parents[1]
 POPULATIONS, CHECKPOINTS = "studies/tables", "checkpoints/bundled"
 """What the tables are made from; the marks around them name it."""
 SHOWN = {"mig": "MIG", "dci": "DCI", "dci_completeness": "completeness", "sap": "SAP", "modularity": "modularity"}
+
+AT_A_GLANCE = {
+    "dsprites32": ("images only", ["BetaVAE", "DIPVAEII", "FactorVAE", "BetaTCVAE"]),
+    "weak32": ("pairs of images", ["AdaMLVAE", "AdaGVAE"]),
+}
+"""Rows of the README: the table of trained models, its supervision, its methods."""
+
+
+def at_a_glance() -> str:
+    """Return the README's table: medians across strengths and seeds."""
+    lines = ["| trained on | method | models | MIG | DCI |", "|---|---|---|---|---|"]
+    for name, (supervision, methods) in AT_A_GLANCE.items():
+        table = load_results(name)
+        for method in methods:
+            models = table[(table["method"] == method) & (table["status"] == "done")]
+            mig, dci = models["mig"].median(), models["dci"].median()
+            lines.append(f"| {supervision} | {METHODS.get(method, method)} | {len(models)} | {mig:.2f} | {dci:.2f} |")
+    return "\n".join(lines)
 
 
 def over_seeds(table: pd.DataFrame, title: str) -> str:
@@ -98,7 +116,7 @@ def pages() -> dict[Path, str]:
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
     populations = "\n\n".join(text for text in texts if text)
     rows = checkpoints(list_checkpoints(sources=["shipped"]))
-    filled = {"README.md": (POPULATIONS, populations), "docs/measured.md": (POPULATIONS, populations)}
+    filled = {"README.md": (POPULATIONS, at_a_glance()), "docs/measured.md": (POPULATIONS, populations)}
     filled["docs/hub.md"] = (CHECKPOINTS, rows)
     return {
         ROOT / page: fill((ROOT / page).read_text(encoding="utf-8"), source, text)

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torchvision.utils import save_image
 
+from unknot.datamodules import DATASETS
+from unknot.hub import list_checkpoints
 from unknot.metrics import METRICS
 from unknot.zoo import MODELS
 from unknot.zoo.registry import NETWORKS
@@ -24,6 +26,18 @@ def names(pages: list[Path]) -> list[str]:
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
         assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_readme_counts_models_data_sets_metrics_and_checkpoints() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    claim = re.search(r"More than (\d+) models, (\d+) data sets and (\d+) metrics", text)
+    assert claim
+    own_size = {name for name in DATASETS if not re.search(r"_32$|_\d+x\d+", name)}
+    for number, things in zip(claim.groups(), (MODELS, own_size, METRICS), strict=True):
+        assert int(number) <= len(things) < int(number) + 15, sorted(things)
+    bundled = re.search(r"(\d+) checkpoints come with the package", text)
+    assert bundled
+    assert int(bundled[1]) == len(list_checkpoints(sources=["shipped"]))
 
 
 def blocks(page: Path) -> list[str]:
