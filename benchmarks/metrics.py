@@ -23,9 +23,9 @@ from tqdm.auto import tqdm
 from unknot.datamodules import DSprites
 from unknot.hub import load
 from unknot.metrics import METRICS, Draws, functional
-from unknot.metrics.functional import boosting
-from unknot.metrics.functional.boosting import ROUNDS
+from unknot.metrics.functional import trees as boosted
 from unknot.metrics.functional.logistic import cross_validated
+from unknot.metrics.functional.trees import ROUNDS
 
 SIX = (10, 10, 10, 8, 4, 15)  # values of the factors of Rooms3D and Shapes3D
 MODELS = ("adagvae-dsprites", "betavae-dsprites", "betatcvae-dsprites")
@@ -97,17 +97,17 @@ def codes_of(name: str, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 def trees(num_train: int, rounds: int, turns: int) -> None:
     """Growing all trees of DCI by both backends in turns, on the codes of a shipped model, in processor time."""
     codes, factors = codes_of(MODELS[0], num_train)
-    boosting.ROUNDS = rounds  # a few stand for all, since scikit-learn's hundred take minutes: `--rounds 100` has them
+    boosted.ROUNDS = rounds  # a few stand for all, since scikit-learn's hundred take minutes: `--rounds 100` has them
     ours, theirs = [], []
     for _ in range(turns):
         start = time.process_time()
-        boosting.boost(codes, factors)
+        boosted.boost(codes, factors)
         ours.append(time.process_time() - start)
         start = time.process_time()
         for factor in factors.T:
             GradientBoostingClassifier(n_estimators=rounds).fit(codes, factor)
         theirs.append(time.process_time() - start)
-    boosting.ROUNDS = ROUNDS
+    boosted.ROUNDS = ROUNDS
     ratio = min(theirs) / min(ours)
     print(f"  {num_train:>6} samples: {min(ours):7.2f} s, scikit-learn {min(theirs):7.2f} s, {ratio:5.1f} times")
 

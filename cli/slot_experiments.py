@@ -16,7 +16,7 @@ from unknot.files import replacing
 from unknot.hub import load
 from unknot.inference import fixed_noise
 from unknot.metrics.functional.sets import THRESHOLDS
-from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
+from unknot.metrics.object_scores import attention_score, held_out_scenes, set_scores
 from unknot.zoo.object_pictures import draw_attention, draw_decomposition, draw_sets
 
 NAMES = [f"{threshold:g}" for threshold in THRESHOLDS]

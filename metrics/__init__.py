@@ -7,11 +7,9 @@ from unknot.lazy import lazily
 if TYPE_CHECKING:
     from unknot.metrics import computations as computations
     from unknot.metrics import functional
-    from unknot.metrics.callback import ScoreCallback
-    from unknot.metrics.draws import Draws
-    from unknot.metrics.evaluation import evaluate
-    from unknot.metrics.interventional import BetaVAEScore, FactorVAEScore, Unfairness
-    from unknot.metrics.observational import (
+    from unknot.metrics.callbacks import ScoreCallback, SetScores
+    from unknot.metrics.classes.interventional import BetaVAEScore, FactorVAEScore, Unfairness
+    from unknot.metrics.classes.latents import (
         DCI,
         IRS,
         MCC,
@@ -24,29 +22,31 @@ if TYPE_CHECKING:
         Modularity,
         TotalCorrelation,
     )
-    from unknot.metrics.pictures import draw_matrices, plot_matrix
+    from unknot.metrics.classes.objects import AdjustedRandIndex, MeanBestOverlap, MeanIoU, SetAveragePrecision
+    from unknot.metrics.draws import Draws
+    from unknot.metrics.evaluation import evaluate
+    from unknot.metrics.object_scores import attention_score, held_out_scenes, set_scores
+    from unknot.metrics.plots import draw_matrices, plot_matrix
     from unknot.metrics.registry import METRICS, about, default_scores, describe, list_scores, register
     from unknot.metrics.scores import Scores
     from unknot.metrics.scoring import score
-    from unknot.metrics.sets import AdjustedRandIndex, MeanBestOverlap, MeanIoU, SetAveragePrecision, SetScores
-    from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
 
 # The functions need no Lightning, and reading scores not even torch.
 _HOMES = {
-    "callback": ["ScoreCallback"],
+    "callbacks": ["ScoreCallback", "SetScores"],
     "draws": ["Draws"],
     "evaluation": ["evaluate"],
-    "interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
-    "observational": [
+    "classes.interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
+    "classes.latents": [
         *("DCI", "IRS", "MIG", "SAP"),
         *("DownstreamAccuracy", "Explicitness", "FactorCodes", "InfoMEC", "MCC", "Modularity", "TotalCorrelation"),
     ],
-    "pictures": ["draw_matrices", "plot_matrix"],
+    "plots": ["draw_matrices", "plot_matrix"],
     "registry": ["METRICS", "about", "default_scores", "describe", "list_scores", "register"],
     "scores": ["Scores"],
     "scoring": ["score"],
-    "slots": ["attention_score", "held_out_scenes", "set_scores"],
-    "sets": ["AdjustedRandIndex", "MeanBestOverlap", "MeanIoU", "SetAveragePrecision", "SetScores"],
+    "object_scores": ["attention_score", "held_out_scenes", "set_scores"],
+    "classes.objects": ["AdjustedRandIndex", "MeanBestOverlap", "MeanIoU", "SetAveragePrecision"],
 }
 __getattr__ = lazily(
     __name__, {name: home for home, names in _HOMES.items() for name in names} | {"computations": "", "functional": ""}

@@ -11,8 +11,8 @@ from unknot.datamodules import PairDataModule
 from unknot.inference import device_of, fixed_noise
 from unknot.metrics import functional
 from unknot.metrics.draws import BATCH, Draws
-from unknot.metrics.functional.boosting import fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, accuracies
+from unknot.metrics.functional.trees import fit_trees
 
 VOTE = 64  # images in a batch that agrees in one factor
 VOTES_AT_ONCE = 500  # bounds the memory

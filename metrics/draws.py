@@ -18,8 +18,8 @@ from unknot.datamodules.views import View
 from unknot.inference import evaluation_mode, representation
 from unknot.labels import MISSING
 from unknot.metrics.functional import FactorCodeMatrix, information_matrix, predictability_matrix
-from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, as_codes
+from unknot.metrics.functional.trees import AnyTrees, Backend, fit_trees
 from unknot.randomness import derive_seed
 
 BATCH = 64

@@ -11,7 +11,7 @@ from unknot.arguments import whole
 from unknot.datamodules import GroundTruthDataset, ImageDataModule, find_dataset
 from unknot.datamodules.factors import check_dataset
 from unknot.metrics.draws import Draws, is_finite
-from unknot.metrics.functional.boosting import Backend
+from unknot.metrics.functional.trees import Backend
 from unknot.metrics.scores import Scores
 from unknot.metrics.selection import collected, compute, possible, select
 
@@ -76,7 +76,7 @@ def evaluate(
             draws = Draws(model_or_function, source, num_train, num_test, seed + repeat, backend)
             drawn.append(compute(names, draws, reasons, bar))
             if pictures is not None and repeat == 0:
-                from unknot.metrics.pictures import draw_matrices
+                from unknot.metrics.plots import draw_matrices
 
                 draw_matrices(draws.matrices, Path(pictures) / "factor_code.png", draws.factor_names)
     protocol = {

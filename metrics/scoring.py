@@ -10,8 +10,8 @@ from tqdm.auto import tqdm
 from unknot.arguments import whole
 from unknot.labels import BINS, MISSING, Binning, Column, Kind, columns_of, read_column
 from unknot.metrics.draws import GivenDraws
-from unknot.metrics.functional.boosting import Backend
 from unknot.metrics.functional.checks import Floats, Ints, _as_numpy, as_codes, check_signs
+from unknot.metrics.functional.trees import Backend
 from unknot.metrics.scores import Scores
 from unknot.metrics.selection import collected, compute, possible, select
 

@@ -35,7 +35,7 @@ def add_scores(
     for place, (protocol, metrics) in enumerate(missing):
         report(place, len(missing))
         if protocol.labels:
-            from unknot.studies.labels import validation_scores
+            from unknot.metrics.few_labels import validation_scores
 
             scores = validation_scores(model, dataset, metrics, dict(protocol.labels))
         else:

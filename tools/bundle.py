@@ -35,8 +35,8 @@ from unknot.inference import evaluation_mode, fixed_noise
 from unknot.metrics import METRICS as KNOWN
 from unknot.metrics import Draws, Scores, evaluate
 from unknot.metrics.functional import information_matrix
-from unknot.metrics.pictures import draw_matrices
-from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
+from unknot.metrics.object_scores import attention_score, held_out_scenes, set_scores
+from unknot.metrics.plots import draw_matrices
 from unknot.training.settings import build
 from unknot.zoo import Model
 

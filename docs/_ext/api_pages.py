@@ -43,7 +43,7 @@ MODULES = {  # modules without an ``__all__`` that pages or public names speak o
     "studies.report": "studies",
     "studies.statistics": "studies",
     "studies.synthetic": "studies",
-    "metrics.functional.boosting": "metrics.functional",
+    "metrics.functional.trees": "metrics.functional",
     "threads": "studies",
     "memory": "studies",
 }

@@ -9,7 +9,7 @@ told them.
 import matplotlib.pyplot as plt
 import torch
 
-from unknot.metrics.slots import held_out_scenes
+from unknot.metrics.object_scores import held_out_scenes
 from unknot.zoo import SlotSetPredictor
 from unknot.zoo.object_pictures import describe_object
 

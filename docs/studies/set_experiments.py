@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from unknot.hub import load
 from unknot.metrics.functional.sets import THRESHOLDS
-from unknot.metrics.slots import attention_score, held_out_scenes, set_scores
+from unknot.metrics.object_scores import attention_score, held_out_scenes, set_scores
 
 KEY = ["model", "experiment", "objects", "slots", "iterations", "draw"]
 

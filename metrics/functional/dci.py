@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from unknot.metrics.functional.aggregation import dci_completeness, dci_disentanglement
-from unknot.metrics.functional.boosting import AnyTrees, Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, Ints, accuracies, as_split, varying
 from unknot.metrics.functional.identifiability import as_value_split
+from unknot.metrics.functional.trees import AnyTrees, Backend, fit_trees
 
 SCORES = ("disentanglement", "completeness", "informativeness_train", "informativeness_test")
 
@@ -32,7 +32,7 @@ def dci(
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out of all means.
         codes_test: further codes ``[M, D]``; 5,000 in the thesis.
         factors_test: their factors ``[M, F]``.
-        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.boosting`; ``"sklearn"`` for the
+        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.trees`; ``"sklearn"`` for the
             reference's ``GradientBoostingClassifier``, which finds the same thresholds and takes many times as long.
         seed: of scikit-learn's trees.
 

@@ -4,9 +4,9 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from unknot.metrics.functional.boosting import Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, as_split, by_missing
 from unknot.metrics.functional.logistic import cross_validated, scikit_cross_validated
+from unknot.metrics.functional.trees import Backend, fit_trees
 
 
 @overload

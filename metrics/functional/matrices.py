@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unknot.labels import MISSING
-from unknot.metrics.functional.boosting import Backend, fit_trees
 from unknot.metrics.functional.checks import Floats, as_classes, as_codes, as_numbers, as_split, by_missing, varying
 from unknot.metrics.functional.information import discretize, entropy, mutual_information
+from unknot.metrics.functional.trees import Backend, fit_trees
 
 
 class FactorCodeMatrix(NamedTuple):

@@ -10,7 +10,7 @@ from PIL import Image
 from unknot.cli import main
 from unknot.metrics import held_out_scenes
 from unknot.metrics.functional.sets import average_precisions
-from unknot.metrics.slots import predict_sets
+from unknot.metrics.object_scores import predict_sets
 from unknot.zoo import BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 
 SMALL = {"image_shape": (3, 32, 32), "channels": 8, "strides": (2, 2)}

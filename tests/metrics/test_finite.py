@@ -8,7 +8,7 @@ from unknot.datamodules import FactorSpace, GroundTruthDataset, ImageDataModule,
 from unknot.datamodules.views import Coarse, Resized
 from unknot.metrics import evaluate
 from unknot.metrics.draws import check_repetition
-from unknot.studies.labels import validation_scores
+from unknot.metrics.few_labels import validation_scores
 
 N = 240
 GENERATOR = torch.Generator().manual_seed(0)

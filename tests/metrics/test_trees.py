@@ -8,8 +8,8 @@ from sklearn.ensemble import GradientBoostingClassifier
 
 from unknot.metrics import functional, score
 from unknot.metrics.functional import dci
-from unknot.metrics.functional.boosting import ROUNDS, boost, fit_trees
-from unknot.metrics.functional.splitting import Splitter
+from unknot.metrics.functional.tree_splits import Splitter
+from unknot.metrics.functional.trees import ROUNDS, boost, fit_trees
 
 
 def draw(n=240, d=3, sizes=(3, 2), seed=0, noise=0.5):

@@ -1,4 +1,4 @@
-"""Scores of predicted sets and of masks as ``torchmetrics.Metric``, and a callback that logs them."""
+"""Scores of predicted sets and of masks as ``torchmetrics.Metric``."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from unknot.lightning import pl
-from unknot.metrics.base import RowMetric, ScoreMetric
+from unknot.metrics.classes.base import RowMetric, ScoreMetric
 from unknot.metrics.functional.masks import Average, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
 
@@ -136,32 +135,3 @@ class MeanBestOverlap(MeanIoU):
     """
 
     kind: ClassVar[Literal["iou", "best_overlap", "recovery"]] = "best_overlap"
-
-
-class SetScores(pl.Callback):
-    """Log the average precision of a set predictor on the validation data as ``val/ap_...``.
-
-    Args:
-        thresholds: distances.
-    """
-
-    def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
-        self.thresholds = tuple(thresholds)
-        self.metric = SetAveragePrecision(self.thresholds)
-
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the scores of the last time."""
-        self.metric = SetAveragePrecision(self.thresholds).to(pl_module.device)
-
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Score the sets that the loss was of; a model whose step does not give them predicts once more."""
-        images, targets, *_ = batch
-        given = isinstance(outputs, dict) and "sets" in outputs
-        self.metric.update(outputs["sets"] if given else pl_module(images), targets)
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Log the scores of all images."""
-        for name, value in self.metric.compute().items():
-            pl_module.log(f"val/{name}", value, prog_bar=name == "ap_inf")  # compute() has gathered from all ranks

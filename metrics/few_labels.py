@@ -8,8 +8,9 @@ import torch
 
 from unknot.datamodules import GroundTruthDataset, LabelledDataModule
 from unknot.inference import evaluation_mode
-from unknot.metrics import METRICS, Scores
 from unknot.metrics.draws import GivenDraws
+from unknot.metrics.registry import METRICS
+from unknot.metrics.scores import Scores
 
 
 def validation_scores(

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from unknot.metrics import functional
-from unknot.metrics.base import RowMetric, SplitMetric
-from unknot.metrics.functional.boosting import Backend
+from unknot.metrics.classes.base import RowMetric, SplitMetric
 from unknot.metrics.functional.checks import Floats
 from unknot.metrics.functional.dci import SCORES
 from unknot.metrics.functional.identifiability import Correlation
 from unknot.metrics.functional.infomec import Pruning
+from unknot.metrics.functional.trees import Backend
 
 
 class MIG(RowMetric, score="mig"):
@@ -269,7 +269,7 @@ class FactorCodes(SplitMetric):
         Returns:
             The figure and its three axes.
         """
-        from unknot.metrics.pictures import plot_matrix
+        from unknot.metrics.plots import plot_matrix
 
         return plot_matrix(self._matrix() if val is None else val, self.factor_names, ax)
 

@@ -1,12 +1,14 @@
-"""Score a model while it trains."""
+"""Score a model while it trains: scores of latents, and of predicted sets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unknot.arguments import whole
 from unknot.datamodules import GroundTruthDataset
 from unknot.lightning import pl
+from unknot.metrics.classes.objects import SetAveragePrecision
 from unknot.metrics.evaluation import evaluate
+from unknot.metrics.functional.sets import THRESHOLDS
 
 
 class ScoreCallback(pl.Callback):
@@ -58,3 +60,32 @@ class ScoreCallback(pl.Callback):
         pl_module.log_dict(named, logger=False, batch_size=1)  # for callbacks that monitor them
         for logger in trainer.loggers:  # now, whichever steps the loggers are due at
             logger.log_metrics(named, step=step)
+
+
+class SetScores(pl.Callback):
+    """Log the average precision of a set predictor on the validation data as ``val/ap_...``.
+
+    Args:
+        thresholds: distances.
+    """
+
+    def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
+        self.thresholds = tuple(thresholds)
+        self.metric = SetAveragePrecision(self.thresholds)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the scores of the last time."""
+        self.metric = SetAveragePrecision(self.thresholds).to(pl_module.device)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Score the sets that the loss was of; a model whose step does not give them predicts once more."""
+        images, targets, *_ = batch
+        given = isinstance(outputs, dict) and "sets" in outputs
+        self.metric.update(outputs["sets"] if given else pl_module(images), targets)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the scores of all images."""
+        for name, value in self.metric.compute().items():
+            pl_module.log(f"val/{name}", value, prog_bar=name == "ap_inf")  # compute() has gathered from all ranks

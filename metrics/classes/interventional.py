@@ -5,7 +5,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from unknot.metrics import functional
-from unknot.metrics.base import RowMetric, SplitMetric
+from unknot.metrics.classes.base import RowMetric, SplitMetric
 
 
 class BetaVAEScore(SplitMetric, score="beta_vae"):

@@ -4,7 +4,7 @@ Boosted trees are nearly the whole cost of DCI, of the downstream tasks and of u
 113 classes, so 100 rounds are 11,300 trees. :func:`boost` grows the same trees as scikit-learn's
 ``GradientBoostingClassifier`` with its defaults (Friedman, 2001), over the same thresholds. What buys the speed: the
 trees of all classes of all factors grow together, level by level, so that each level is a few operations on whole
-arrays, and most thresholds are ruled out in blocks (:mod:`unknot.metrics.functional.splitting`).
+arrays, and most thresholds are ruled out in blocks (:mod:`unknot.metrics.functional.tree_splits`).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ from tqdm.auto import trange
 
 from unknot.labels import MISSING
 from unknot.metrics.functional.checks import Floats, Ints, by_missing
-from unknot.metrics.functional.splitting import DEPTH, Splitter, assign, descend
+from unknot.metrics.functional.tree_splits import DEPTH, Splitter, assign, descend
 
 Backend = Literal["unknot", "sklearn", "hist"]
 ROUNDS = 100

@@ -11,10 +11,10 @@ from unknot.arguments import counts
 from unknot.datamodules import CLEVR, SetBatch
 from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_scenes
 from unknot.inference import fixed_noise
+from unknot.metrics.classes.objects import ap_names
 from unknot.metrics.functional.masks import correct_localization, mask_scores
 from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, average_precisions
 from unknot.metrics.scores import Scores
-from unknot.metrics.sets import ap_names
 from unknot.randomness import derive_seed
 
 ARI_SIDE = 32  # at which the chapter compares attention with masks

@@ -1,0 +1,1 @@
+"""Metrics as ``torchmetrics.Metric``: of latents, of interventions and of objects."""
