@@ -10,14 +10,19 @@
 (True, True)
 """
 
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from unknot.lazy import lazily
-from unknot.solvers import atoms, geometry, objectives, schedules, terms
+from unknot.solvers import atoms, geometry, objectives, terms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe, variance_reduced_frank_wolfe
 from unknot.solvers.homotopy import (
     Homotopy,
+    Sampled,
+    SampledEntries,
+    Schedule,
+    StochasticObjective,
     augmented_lagrangian_cgm,
     homotopy_cgm,
     minimise_over_intersection,
@@ -28,7 +33,6 @@ from unknot.solvers.homotopy import (
 from unknot.solvers.objectives import Differentiable, LeastSquares, Logistic, Objective, Quadratic, SquaredDistance
 from unknot.solvers.pursuit import coordinate_descent, matching_pursuit
 from unknot.solvers.result import Result, State, Status, Trace
-from unknot.solvers.stochastic import Sampled, SampledEntries, StochasticObjective
 
 if TYPE_CHECKING:
     from unknot.solvers.boosting import boost_variational_inference
@@ -55,6 +59,7 @@ __all__ = [
     "SDPKMeans",
     "Sampled",
     "SampledEntries",
+    "Schedule",
     "SquaredDistance",
     "State",
     "Status",
@@ -72,7 +77,6 @@ __all__ = [
     "nonnegative_matching_pursuit",
     "objectives",
     "s3ccm",
-    "schedules",
     "stochastic_frank_wolfe",
     "stochastic_homotopy_cgm",
     "terms",
@@ -90,7 +94,18 @@ _LAZY = {
 """What needs scikit-learn or torch.distributions, which take a second to import: only when asked for."""
 
 
-__getattr__ = lazily(__name__, _LAZY)
+_load = lazily(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "schedules":
+        warnings.warn(
+            "unknot.solvers.schedules is deprecated: use Schedule.hcgm, Schedule.cgal or Schedule.shcgm.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return Schedule
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -19,11 +19,11 @@ from torch import Tensor
 from torch import distributions as td
 from torch.nn.functional import softplus
 
-from unknot.solvers._arrays import choose
 from unknot.solvers.atoms import Simplex
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.objectives import Differentiable
 from unknot.solvers.result import Result, Run, State, Status, Trace
+from unknot.solvers.structured import choose
 
 Parameters = dict[str, Tensor]
 

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from unknot.solvers import factored
-from unknot.solvers._arrays import choose, dot
+from unknot.solvers import dense
 from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Step, StepSize, along
 from unknot.solvers.objectives import Objective, SquaredDistance
-from unknot.solvers.problem import ConeCertificate, Problem, check_gradient, read_problem
-from unknot.solvers.result import Result, Run, State, Status
-from unknot.solvers.structured import ActiveSet
+from unknot.solvers.result import ConeCertificate, Problem, Result, Run, State, Status, check_gradient, read_problem
+from unknot.solvers.structured import ActiveSet, choose, dot
 
 VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
 _ALIASES = {
@@ -101,8 +99,8 @@ def nonnegative_matching_pursuit(
     certificate = ConeCertificate(problem, radius)
     if variant == "fnnomp":
         return _fnnomp(problem, certificate, run)
-    if variant == "fully-corrective" and step == "auto" and smoothness is None and factored.applies(problem):
-        return factored.nonnegative_pursuit(problem, certificate, run)
+    if variant == "fully-corrective" and step == "auto" and smoothness is None and dense.applies_to_signal(problem):
+        return dense.nonnegative_pursuit(problem, certificate, run)
     if affine := variant == "affine-invariant":
         # L_cone(𝒜) = max_z ⟨z, ∇²f z⟩ over the atoms: -θ/‖θ‖_𝒜 is in -conv(𝒜), where no curvature is larger.
         if step not in ("auto", "affine"):

@@ -22,11 +22,11 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import choose
 from unknot.solvers.atoms import AtomSet, Box, GroupBall, KSparse, L1Ball, L2Ball, NuclearBall, PSDTrace, as_atoms
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
 from unknot.solvers.objectives import Differentiable
+from unknot.solvers.structured import choose
 from unknot.solvers.terms import project_simplex
 
 Function = Callable[[Tensor], Tensor]

@@ -30,18 +30,25 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from unknot.solvers import schedules
-from unknot.solvers._arrays import as_tensor, choose, is_sparse
 from unknot.solvers.atoms import AtomSet, GroupBall, KSparse, L1Ball, L2Ball, NuclearBall, PSDTrace, Simplex
 from unknot.solvers.atoms.base import positive
 from unknot.solvers.cone import nonnegative_matching_pursuit
 from unknot.solvers.frank_wolfe import frank_wolfe
-from unknot.solvers.homotopy import Homotopy, augmented_lagrangian_cgm, homotopy_cgm, stochastic_homotopy_cgm
+from unknot.solvers.homotopy import (
+    Homotopy,
+    Iterate,
+    LowRankIterate,
+    SampledEntries,
+    Schedule,
+    StochasticObjective,
+    augmented_lagrangian_cgm,
+    homotopy_cgm,
+    stochastic_homotopy_cgm,
+)
 from unknot.solvers.objectives import Differentiable, LeastSquares, LinearMap, Logistic
 from unknot.solvers.pursuit import matching_pursuit
 from unknot.solvers.result import Result, Run
-from unknot.solvers.schedules import Schedule
-from unknot.solvers.stochastic import Iterate, LowRankIterate, SampledEntries, StochasticObjective
+from unknot.solvers.structured import as_tensor, choose, is_sparse
 from unknot.solvers.terms import Box as Bounds
 from unknot.solvers.terms import NonNegative, Sums, Term
 
@@ -906,7 +913,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
             return self
         self.radius_ = self._radius(ratings, shape)
         limit = 10_000 if self.max_iter is None else self.max_iter
-        solver = Homotopy(objective, self._atoms(), self._terms(), None, schedules.shcgm(self.beta0), seed=seed)
+        solver = Homotopy(objective, self._atoms(), self._terms(), None, Schedule.shcgm(self.beta0), seed=seed)
         result = solver.run(
             limit,
             time_limit=self.time_limit,
@@ -979,7 +986,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         new = np.searchsorted(rows, pairs[:, 0]) * len(columns) + np.searchsorted(columns, pairs[:, 1])
         objective = _Batch(flat, np.searchsorted(flat, new), ratings, grown.shape, averaged.dtype)
         offset = self.n_iter_
-        usual = schedules.shcgm(self.beta0)
+        usual = Schedule.shcgm(self.beta0)
         schedule = Schedule(usual.step, usual.smoothing, lambda k: usual.averaging(k) if k == offset + 1 else 0.0)
         solver = Homotopy(objective, self._atoms(), self._terms(), grown, schedule, first=offset + 1, averaged=d)
         result, d = solver.run(1, name="partial_fit"), solver.averaged

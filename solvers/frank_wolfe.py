@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from unknot.solvers import dense
-from unknot.solvers._arrays import choose, dot
 from unknot.solvers.corrections import HULL, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Point, Step, StepSize
-from unknot.solvers.problem import HullCertificate, Problem, check_gradient, read_problem
-from unknot.solvers.result import Result, Run, State
-from unknot.solvers.structured import ActiveSet, Atom
+from unknot.solvers.result import HullCertificate, Problem, Result, Run, State, check_gradient, read_problem
+from unknot.solvers.structured import ActiveSet, Atom, choose, dot
 
 CLASSICAL = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective")
 NEWER = ("lazified", "blended-pairwise", "blended-corrective", "decomposition-invariant", "block-coordinate")

@@ -13,9 +13,9 @@ import scipy.optimize
 import scipy.spatial
 import torch
 
-from unknot.solvers._arrays import as_tensor
 from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
 from unknot.solvers.objectives import Objective, as_objective
+from unknot.solvers.structured import as_tensor
 
 
 def _rows(atoms: AtomSet, what: str) -> np.ndarray:

@@ -17,8 +17,7 @@ import numpy as np
 import scipy.optimize
 from torch import Tensor
 
-from unknot.solvers._arrays import choose, dot
-from unknot.solvers.structured import Atom
+from unknot.solvers.structured import Atom, choose, dot
 
 if TYPE_CHECKING:
     from unknot.solvers.objectives import Objective

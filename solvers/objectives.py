@@ -15,9 +15,20 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, csr_tensor, dot, is_array, is_sparse, norm, to_user, wants_numpy
 from unknot.solvers.lines import ConvexLine, Direction, Line, Point, QuadraticLine, along
-from unknot.solvers.structured import Atom, OneHot, Sparse
+from unknot.solvers.structured import (
+    Atom,
+    OneHot,
+    Sparse,
+    as_tensor,
+    csr_tensor,
+    dot,
+    is_array,
+    is_sparse,
+    norm,
+    to_user,
+    wants_numpy,
+)
 
 __all__ = [
     "CACHE_BYTES",

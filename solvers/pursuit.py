@@ -9,15 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers import factored
-from unknot.solvers._arrays import choose, to_user
+from unknot.solvers import dense
 from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
 from unknot.solvers.corrections import SPAN, full_correction
 from unknot.solvers.lines import Line, Point, Step, StepSize, along
 from unknot.solvers.objectives import SquaredDistance, as_objective
-from unknot.solvers.problem import Problem, SpanCertificate, check_gradient, read_problem
-from unknot.solvers.result import Result, Run, State, Status, Trace
-from unknot.solvers.structured import ActiveSet, Atom, Decomposition
+from unknot.solvers.result import (
+    Problem,
+    Result,
+    Run,
+    SpanCertificate,
+    State,
+    Status,
+    Trace,
+    check_gradient,
+    read_problem,
+)
+from unknot.solvers.structured import ActiveSet, Atom, Decomposition, choose, to_user
 
 VARIANTS = ("generalised", "affine-invariant", "orthogonal", "random", "accelerated", "accelerated-random")
 _ALIASES = {
@@ -115,8 +123,8 @@ def matching_pursuit(
     problem = read_problem(f, atom_set, x0, smoothness)
     run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit", rtol)
     given = (smoothness, atomic_smoothness, nu, radius)
-    if variant == "orthogonal" and step == "auto" and given == (None,) * 4 and factored.applies(problem):
-        return factored.orthogonal_pursuit(problem, run)
+    if variant == "orthogonal" and step == "auto" and given == (None,) * 4 and dense.applies_to_signal(problem):
+        return dense.orthogonal_pursuit(problem, run)
     return _pursue(problem, variant, step, "short", smoothness, atomic_smoothness, nu, radius, seed, run)
 
 

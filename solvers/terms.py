@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, is_sparse, to_user, wants_numpy
 from unknot.solvers.objectives import LinearMap
+from unknot.solvers.structured import as_tensor, is_sparse, to_user, wants_numpy
 
 
 class Term:

@@ -18,14 +18,12 @@ import math
 import numpy as np
 import torch
 
-from unknot.solvers._arrays import dot
 from unknot.solvers.atoms import Product
 from unknot.solvers.corrections import HULL, full_correction
 from unknot.solvers.frank_wolfe import Descent
 from unknot.solvers.lines import Direction
-from unknot.solvers.problem import check_gradient
-from unknot.solvers.result import Result
-from unknot.solvers.structured import Atom, Sparse, Stack
+from unknot.solvers.result import Result, check_gradient
+from unknot.solvers.structured import Atom, Sparse, Stack, dot
 
 FACTOR = 2.0
 """K of the weak separation oracle: an atom is good enough if it promises Φ / K."""

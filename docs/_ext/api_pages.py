@@ -35,7 +35,6 @@ PACKAGES = {
 }
 MODULES = {  # modules without an ``__all__`` that pages or public names speak of
     "solvers.geometry": "solvers",
-    "solvers.schedules": "solvers",
     "solvers.terms": "solvers",
     "solvers.boosting": "solvers",
     "zoo.pictures": "zoo",
@@ -48,7 +47,7 @@ MODULES = {  # modules without an ``__all__`` that pages or public names speak o
     "memory": "studies",
 }
 
-PLUMBING = {"networks", "registry", "likelihoods", "schedules", "base", "batches", "labels", "lines", "maps", "errors"}
+PLUMBING = {"networks", "registry", "likelihoods", "base", "batches", "labels", "lines", "maps", "errors"}
 """Modules that come last in an index, although they have many names."""
 
 

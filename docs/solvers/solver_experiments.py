@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 
 from unknot.solvers.atoms import NuclearBall, Simplex
-from unknot.solvers.homotopy import homotopy_cgm, s3ccm, stochastic_homotopy_cgm
+from unknot.solvers.homotopy import (
+    DenseIterate,
+    Iterate,
+    Sampled,
+    SampledEntries,
+    homotopy_cgm,
+    s3ccm,
+    stochastic_homotopy_cgm,
+)
 from unknot.solvers.objectives import SquaredDistance
 from unknot.solvers.result import Result
-from unknot.solvers.stochastic import DenseIterate, Iterate, Sampled, SampledEntries
 from unknot.solvers.terms import Box, Linear, project_nuclear_ball
 
 

@@ -9,18 +9,18 @@ coordinate, a rank-one matrix, a column of a dictionary), so that adding it to a
 comes with a lower bound on the minimum: ``ask`` gives both, ``lmo`` the atom as a dense array of the caller's kind.
 """
 
-from unknot.solvers.atoms.base import Answer, AtomSet
-from unknot.solvers.atoms.custom import Custom, Inexact, Lazy, Symmetric, Wrapper, as_atoms
+from unknot.solvers.atoms.base import Answer, AtomSet, Custom, Inexact, Lazy, Symmetric, Wrapper, as_atoms
 from unknot.solvers.atoms.dictionary import Dictionary
 from unknot.solvers.atoms.matrices import NuclearBall, PSDTrace
-from unknot.solvers.atoms.polytopes import Birkhoff, LinearProgram
 from unknot.solvers.atoms.vectors import (
+    Birkhoff,
     Box,
     GroupBall,
     Hypersimplex,
     KSparse,
     L1Ball,
     L2Ball,
+    LinearProgram,
     LInfBall,
     Product,
     SignedCoordinates,

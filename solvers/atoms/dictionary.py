@@ -12,9 +12,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import as_tensor, csr_tensor, is_sparse, wants_numpy
 from unknot.solvers.atoms.base import Answer, AtomSet, below, slack
-from unknot.solvers.structured import Decomposition, Dense, Sparse
+from unknot.solvers.structured import Decomposition, Dense, Sparse, as_tensor, csr_tensor, is_sparse, wants_numpy
 
 
 class Dictionary(AtomSet):

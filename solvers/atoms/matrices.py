@@ -18,9 +18,8 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers._arrays import choose, is_sparse
 from unknot.solvers.atoms.base import Answer, AtomSet, outside, positive, slack, unit_vector
-from unknot.solvers.structured import Decomposition, RankOne
+from unknot.solvers.structured import Decomposition, RankOne, choose, is_sparse
 
 
 class _MatrixSet(AtomSet):

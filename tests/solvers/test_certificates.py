@@ -27,9 +27,8 @@ from unknot.solvers import (
 )
 from unknot.solvers import atoms as sets
 from unknot.solvers.corrections import HULL, ROOM, QuadraticCorrection
-from unknot.solvers.homotopy import certainly_infeasible
+from unknot.solvers.homotopy import SampledEntries, certainly_infeasible
 from unknot.solvers.result import Run
-from unknot.solvers.stochastic import SampledEntries
 from unknot.solvers.structured import ActiveSet, Dense
 from unknot.solvers.terms import Box, Linear, project_psd_trace
 

@@ -8,7 +8,7 @@ import scipy.optimize
 import torch
 from sklearn.linear_model import orthogonal_mp
 
-from unknot.solvers import Result, Status, factored, matching_pursuit, nonnegative_matching_pursuit
+from unknot.solvers import Result, Status, dense, matching_pursuit, nonnegative_matching_pursuit
 from unknot.solvers.atoms import Dictionary
 
 
@@ -32,8 +32,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which of the two loops were entered."""
     calls: list[str] = []
     for name in ("orthogonal_pursuit", "nonnegative_pursuit"):
-        original = getattr(factored, name)
-        monkeypatch.setattr(factored, name, lambda *a, f=original, n=name: calls.append(n) or f(*a))  # type: ignore
+        original = getattr(dense, name)
+        monkeypatch.setattr(dense, name, lambda *a, f=original, n=name: calls.append(n) or f(*a))  # type: ignore
     return calls
 
 

@@ -16,12 +16,12 @@ from unknot.solvers import (
     LeastSquares,
     Sampled,
     SampledEntries,
+    Schedule,
     SquaredDistance,
     augmented_lagrangian_cgm,
     homotopy_cgm,
     minimise_over_intersection,
     s3ccm,
-    schedules,
     stochastic_frank_wolfe,
     stochastic_homotopy_cgm,
 )
@@ -110,7 +110,7 @@ def test_the_mean_of_the_iterates_swings_less_than_the_last_of_them() -> None:
         assert errors[3.0][1] < errors[None][1]
     assert max(ratios) < 1
     assert np.mean(ratios) < 0.5
-    run = Homotopy(cost, PSDTrace(3.0), constraints, None, schedules.cgal())
+    run = Homotopy(cost, PSDTrace(3.0), constraints, None, Schedule.cgal())
     run.run(30)
     whole = augmented_lagrangian_cgm(cost, PSDTrace(3.0), constraints, max_iterations=60)
     np.testing.assert_allclose(run.run(30).x, whole.x, atol=1e-9)  # the mean goes on as well
@@ -305,7 +305,7 @@ def test_low_rank_iterate_is_the_dense_one() -> None:
 
 @pytest.mark.parametrize("replacement", [True, False])
 def test_sampled_gradients_are_unbiased(replacement: bool) -> None:
-    from unknot.solvers.stochastic import DenseIterate
+    from unknot.solvers.homotopy import DenseIterate
 
     f = SampledEntries([0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0], (2, 2), batch_size=2, replacement=replacement)
     x = DenseIterate(torch.full((2, 2), 5.0, dtype=torch.float64))
@@ -488,7 +488,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("no projection", lambda: s3ccm(A, 5), "project is a int: expected a function"),  # type: ignore[arg-type]
     ("tolerance", lambda: augmented_lagrangian_cgm(A, Simplex(), tol=-1.0), "tol is -1.0 and feasibility_tol 0.001"),
-    ("state without an objective", lambda: Homotopy(5, Simplex(), (), X0, schedules.cgal()), "objective is a int"),
+    ("state without an objective", lambda: Homotopy(5, Simplex(), (), X0, Schedule.cgal()), "objective is a int"),
     ("power of the mean", lambda: augmented_lagrangian_cgm(A, Simplex(), mean=-1.0), "mean is -1.0: expected a power"),
     ("schedule by name", lambda: Homotopy(A, Simplex(), (), X0, "cgal"), "schedule is a str: expected one of"),  # type: ignore[arg-type]
     ("gamma", lambda: s3ccm(lambda x, g: x, lambda x: x, None, X0, gamma=-1.0), "gamma is -1.0 at k = 1"),
