@@ -490,7 +490,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     ("tolerance", lambda: augmented_lagrangian_cgm(A, Simplex(), tol=-1.0), "tol is -1.0 and feasibility_tol 0.001"),
     ("state without an objective", lambda: Homotopy(5, Simplex(), (), X0, Schedule.cgal()), "objective is a int"),
     ("power of the mean", lambda: augmented_lagrangian_cgm(A, Simplex(), mean=-1.0), "mean is -1.0: expected a power"),
-    ("schedule by name", lambda: Homotopy(A, Simplex(), (), X0, "cgal"), "schedule is a str: expected one of"),  # type: ignore[arg-type]
+    ("schedule by name", lambda: Homotopy(A, Simplex(), (), X0, "cgal"), "schedule is a str: expected a Schedule"),  # type: ignore[arg-type]
     ("gamma", lambda: s3ccm(lambda x, g: x, lambda x: x, None, X0, gamma=-1.0), "gamma is -1.0 at k = 1"),
     (
         "splitting by projection",
