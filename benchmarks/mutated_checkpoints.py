@@ -268,7 +268,7 @@ def prepare() -> None:
     from unknot.checkpoints import names as refs
     from unknot.hub import load
     from unknot.hub.browser import app as browsing
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
     browsing.tqdm = lambda entries, **_: entries  # type: ignore[assignment]
     for name in NAMES:
@@ -280,7 +280,7 @@ def prepare() -> None:
 
         if dataset := data_of(model.trained_on, model.image_shape):
             dataset.observe(dataset.factor_space.sample(1))
-    refs.BUNDLED = shipped.FOLDER = Path("/nonexistent")
+    refs.BUNDLED = bundled_tables.FOLDER = Path("/nonexistent")
 
 
 BUNDLED: dict[str, dict[str, bytes]] = {}

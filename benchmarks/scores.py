@@ -12,7 +12,7 @@ from common import fill
 
 from unknot.hub import list_checkpoints
 from unknot.metrics.registry import about
-from unknot.studies import load_results, shipped
+from unknot.studies import bundled_tables, load_results
 from unknot.studies.study import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +112,7 @@ def _value(scores: Any, name: str) -> str:
 
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
-    tables = {name: load_results(name) for name in shipped.names()}
+    tables = {name: load_results(name) for name in bundled_tables.names()}
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
     populations = "\n\n".join(text for text in texts if text)
     rows = checkpoints(list_checkpoints(sources=["shipped"]))

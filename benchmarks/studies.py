@@ -27,7 +27,7 @@ def paper() -> None:
     with tempfile.TemporaryDirectory() as here:
         code = """
 from unknot.studies import Study
-from unknot.studies.running import prepare
+from unknot.studies.jobs.runner import prepare
 from pathlib import Path
 import time
 study = Study.from_file("unsupervised")

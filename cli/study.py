@@ -117,20 +117,20 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
     from unknot.studies.study import Study
     from unknot.training import configs
 
     for name in configs.sweep_names():
         print(f"{name:<20} {Study.from_file(name).description}")
-        if name in shipped.names():
-            told = shipped.about(name)
+        if name in bundled_tables.names():
+            told = bundled_tables.about(name)
             print(f"{'':<20} results of {told['models']} of {told['planned']} models: load_results({name!r})")
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from unknot.studies.running import disk_use, show_bytes
+    from unknot.studies.jobs.runner import disk_use, show_bytes
     from unknot.studies.study import Study
 
     study = Study.from_file(arguments.study, arguments.imported)
@@ -157,8 +157,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from unknot.studies.jobs.runner import INTERRUPTED, clear_errors, prepare, run
     from unknot.studies.plan import read_plan
-    from unknot.studies.running import INTERRUPTED, clear_errors, prepare, run
     from unknot.studies.study import Study
 
     executor = _executor(arguments)
@@ -206,7 +206,7 @@ def _as_given(arguments: argparse.Namespace) -> str:
 
 def _executor(arguments: argparse.Namespace) -> "Executor":
     from unknot.studies import Local, Ray, Shard
-    from unknot.studies.worker import Settings
+    from unknot.studies.jobs.worker import Settings
 
     where: dict[str, Any] = {
         "jobs": arguments.jobs,
@@ -228,9 +228,9 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    from unknot.studies.jobs.runner import describe
     from unknot.studies.plan import JobFolder, read_plan
-    from unknot.studies.results import counts
-    from unknot.studies.running import describe
+    from unknot.studies.table import counts
 
     folder = Path(arguments.folder)
     plan = read_plan(folder)
@@ -257,8 +257,8 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _table(arguments: argparse.Namespace) -> int:
-    from unknot.studies.results import write_table
-    from unknot.studies.shipped import about, find, ship_table
+    from unknot.studies.bundled_tables import about, find, ship_table
+    from unknot.studies.table import write_table
 
     sources = [find(word) for word in arguments.sources]
     if arguments.ship:
@@ -277,10 +277,10 @@ def _report(arguments: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
     from unknot.studies.analyses import ANALYSES
+    from unknot.studies.bundled_tables import FOLDER, find
     from unknot.studies.population import read_table
     from unknot.studies.report import make_report
-    from unknot.studies.results import results
-    from unknot.studies.shipped import FOLDER, find
+    from unknot.studies.table import results
 
     sources = [find(word) for word in arguments.results]
     source = sources[0]

@@ -80,11 +80,11 @@ def publish_tables(
     say: Callable[[str], None] = print,
 ) -> str:
     """Publish the tables of results of the package in one repository, and give the address of the commit."""
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
     check_repo_id(repo)
     address = client.endpoint_of(endpoint)
-    paths = [path for name in shipped.names() for path in sorted(shipped.FOLDER.glob(f"{name}.*"))]
+    paths = [path for name in bundled_tables.names() for path in sorted(bundled_tables.FOLDER.glob(f"{name}.*"))]
     if not paths:
         say("No tables of results come with this package.")
         return ""
@@ -97,7 +97,7 @@ def publish_tables(
         raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
     api = HfApi(endpoint=address, token=token)
     before = repository(api, repo, None, private is not False, address, token)
-    card = _card(shipped.names()).encode()
+    card = _card(bundled_tables.names()).encode()
     contents: dict[str, Any] = {
         name: str(file.path) for name, file in files.items() if not same(file, before.files.get(name))
     }
@@ -119,11 +119,11 @@ def publish_tables(
 
 
 def _card(names: Sequence[str]) -> str:
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
     rows = ["| table | models | planned | hours of a core | what |", "|---|---|---|---|---|"]
     for name in names:
-        told = shipped.about(name)
+        told = bundled_tables.about(name)
         rows.append(
             f"| `{name}.csv` | {told['models']} | {told['planned']} | {told['core_hours']:g} | {told['description']} |"
         )

@@ -35,18 +35,18 @@ def read_table(path: Path) -> list[Checkpoint]:
 
 def read_shipped(name: str) -> list[Checkpoint]:
     """The rows of a table that comes with the package."""
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
-    if name not in shipped.names():
+    if name not in bundled_tables.names():
         raise ValueError(f"There is no shipped table {name!r}.")
-    return read_table(shipped.FOLDER / f"{name}.csv")
+    return read_table(bundled_tables.FOLDER / f"{name}.csv")
 
 
 def shipped_tables() -> list[str]:
     """Names of the tables that come with the package."""
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
-    return shipped.names()
+    return bundled_tables.names()
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

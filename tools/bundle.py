@@ -279,7 +279,7 @@ def _history(sources: Sequence[Path], target: Path) -> Path:
 def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
     """Train what a recipe says, where it is not there already, into the folder that it is looked for in."""
     if recipe.fit is None:
-        from unknot.studies.running import prepare, run
+        from unknot.studies.jobs.runner import prepare, run
         from unknot.studies.study import Study
 
         assert recipe.study is not None

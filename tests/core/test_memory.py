@@ -38,7 +38,7 @@ print(*found, comes_from_the_kernel())
 
 JOB = """
 import threading, time
-from unknot.studies.process import main
+from unknot.studies.jobs.process import main
 
 before = comes_from_the_kernel()
 threading.Thread(target=main, daemon=True).start()

@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.utils import get_session
 
 from unknot.checkpoints import names as refs
-from unknot.studies import shipped
+from unknot.studies import bundled_tables
 from unknot.zoo import BetaVAE
 
 SHAPE = (1, 32, 32)
@@ -29,7 +29,7 @@ UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 def no_tables(tmp_path_factory):
     """Tests count what they made themselves, not the tables of results that come with the package."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipped, "FOLDER", tmp_path_factory.mktemp("tables"))
+        patch.setattr(bundled_tables, "FOLDER", tmp_path_factory.mktemp("tables"))
         yield
 
 

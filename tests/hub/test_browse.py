@@ -167,11 +167,11 @@ def test_a_table_of_results_is_a_source(tmp_path, monkeypatch):
 
 
 def test_shipped_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
-    from unknot.studies import shipped
+    from unknot.studies import bundled_tables
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(refs, "BUNDLED", tmp_path / "none")
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_tables, "FOLDER", tmp_path)
     index = Index()
     index.learn()
     assert index.entries == {}

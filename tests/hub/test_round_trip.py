@@ -17,7 +17,7 @@ from unknot.hub import AccessError, ConflictError, list_checkpoints, load, publi
 from unknot.hub.model_card import Facts
 from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
-from unknot.studies import shipped as shipped_tables
+from unknot.studies import bundled_tables
 from unknot.zoo import AdaGVAE, BetaVAE, SlotAutoEncoder
 
 
@@ -318,7 +318,7 @@ def tables(tmp_path, monkeypatch):
     (folder / "tiny.csv").write_text("job,dataset,method,seed,status,mig\nab,bars,BetaVAE,0,done,0.5\n")
     told = {"description": "a table", "planned": 2, "models": 1, "failed": 0, "core_hours": 0.5, "scores": {}}
     (folder / "tiny.json").write_text(json.dumps(told))
-    monkeypatch.setattr(shipped_tables, "FOLDER", folder)
+    monkeypatch.setattr(bundled_tables, "FOLDER", folder)
     return folder
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from unknot.studies import results
 from unknot.studies.plan import read_plan
-from unknot.studies.results import TOOK
+from unknot.studies.table import TOOK
 
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.slow

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import study_pages
 
-from unknot.studies import claims, report_pages
+from unknot.studies import claims
 from unknot.studies.population import Missing
 from unknot.studies.synthetic import synthetic_results
 
@@ -18,23 +19,23 @@ PAGES = sorted(FOLDER.glob("*.md"))
     "path", [pytest.param(path, marks=pytest.mark.slow if path.stem == "results" else ()) for path in PAGES]
 )
 def test_pages_say_what_the_tables_say(path: Path) -> None:
-    """Otherwise: python -m unknot.studies.report_pages docs/studies."""
+    """Otherwise: python tools/study_pages.py docs/studies."""
     page = path.read_text(encoding="utf-8")
-    assert report_pages.rewrite(page, FOLDER) == page
+    assert study_pages.rewrite(page, FOLDER) == page
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_no_measured_number_is_typed_by_hand(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
-    assert report_pages.figures(page)[1] == []
+    assert study_pages.figures(page)[1] == []
     start = page.index("\n\n") + 2
     typed = f"{page[:start]}It is 3.5 % higher, 0.21 in all.\n\n{page[start:]}"
-    assert report_pages.figures(typed)[1] == ["3.5 %", "0.21"]
+    assert study_pages.figures(typed)[1] == ["3.5 %", "0.21"]
 
 
 def test_blocks_of_pages_are_those_that_are_written() -> None:
-    names = [match["name"] for path in PAGES for match in report_pages.BLOCK.finditer(path.read_text(encoding="utf-8"))]
-    assert sorted(names) == sorted(report_pages.BLOCKS)
+    names = [match["name"] for path in PAGES for match in study_pages.BLOCK.finditer(path.read_text(encoding="utf-8"))]
+    assert sorted(names) == sorted(study_pages.BLOCKS)
 
 
 def estimate(low: float, high: float) -> claims.Estimate:

@@ -19,10 +19,10 @@ import yaml
 from unknot.files import write_json
 from unknot.machine import commit
 from unknot.studies import Local, Ray, Shard, Study, results, run
+from unknot.studies.jobs.runner import Display, Summary, clear_errors, prepare
+from unknot.studies.jobs.worker import Outcome, Settings, environment
 from unknot.studies.plan import JobFolder, read_plan
-from unknot.studies.results import TOOK
-from unknot.studies.running import Display, Summary, clear_errors, prepare
-from unknot.studies.worker import Outcome, Settings, environment
+from unknot.studies.table import TOOK
 
 pd = pytest.importorskip("pandas")
 

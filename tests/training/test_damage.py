@@ -25,8 +25,8 @@ from unknot.files import sha256_of
 from unknot.hub.browser.index import Index
 from unknot.metrics import Scores
 from unknot.studies import Local, Study, results, run
-from unknot.studies.results import TOOK
-from unknot.studies.worker import Settings
+from unknot.studies.jobs.worker import Settings
+from unknot.studies.table import TOOK
 from unknot.training import RunFolder, fit
 
 pytestmark = pytest.mark.slow

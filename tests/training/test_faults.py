@@ -16,10 +16,10 @@ import torch
 
 from unknot.files import sha256_of
 from unknot.studies import Local, Study, run
-from unknot.studies.perform import perform
+from unknot.studies.jobs.job import perform
+from unknot.studies.jobs.runner import prepare
+from unknot.studies.jobs.worker import Settings
 from unknot.studies.plan import JobFolder
-from unknot.studies.running import prepare
-from unknot.studies.worker import Settings
 from unknot.training import RunFolder, fit
 from unknot.training.stopping import Stop
 from unknot.zoo import BetaVAE

@@ -20,7 +20,7 @@ from unknot.datamodules import DATASETS
 from unknot.hub import show
 from unknot.studies import results
 from unknot.studies.plan import JobFolder, read_plan
-from unknot.studies.results import TOOK
+from unknot.studies.table import TOOK
 from unknot.training import RunFolder
 
 pd = pytest.importorskip("pandas")

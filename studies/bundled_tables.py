@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unknot.files import replacing, write_json
 from unknot.studies.plan import read_plan
-from unknot.studies.results import results
+from unknot.studies.table import results
 
 if TYPE_CHECKING:
     import pandas as pd

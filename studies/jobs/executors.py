@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from unknot.studies.jobs.worker import Order, Outcome, Settings, Worker
 from unknot.studies.plan import Plan
 from unknot.studies.study import Job
-from unknot.studies.worker import Order, Outcome, Settings, Worker
 
 ATTEMPTS = 5
 """How often the process of a job may end under it in one run."""

@@ -8,7 +8,7 @@ from unknot.studies import claims
 from unknot.studies.analyses import ANALYSES, Number, Result
 
 if TYPE_CHECKING:
-    from unknot.studies.report import Report
+    from unknot.studies.report.report import Report
 
 HEAD = "| | here | 95 % | chance | thesis |\n|---|---|---|---|---|"
 

@@ -124,7 +124,7 @@ class Worker:
         """The one that is there, or a new one."""
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "unknot.studies.process"],
+                [sys.executable, "-m", "unknot.studies.jobs.process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

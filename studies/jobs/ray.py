@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unknot.studies.executors import ATTEMPTS, ENDED, Executor, gave_up
+from unknot.studies.jobs.executors import ATTEMPTS, ENDED, Executor, gave_up
+from unknot.studies.jobs.worker import Order, Outcome, Settings, Worker
 from unknot.studies.plan import Plan
 from unknot.studies.study import Job
-from unknot.studies.worker import Order, Outcome, Settings, Worker
 
 
 class Ray(Executor):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from unknot.studies.executors import Executor, Local
+from unknot.studies.jobs.executors import Executor, Local
+from unknot.studies.jobs.worker import Outcome
 from unknot.studies.plan import JobFolder, Plan, read_plan, write_plan
 from unknot.studies.study import Job, Study
-from unknot.studies.worker import Outcome
 
 Say = Callable[[str], None]
 INTERRUPTED = "it was interrupted"

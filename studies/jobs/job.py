@@ -6,11 +6,11 @@ from functools import partial
 
 import torch
 
+from unknot.studies.jobs.scoring import add_scores
+from unknot.studies.jobs.worker import Settings
 from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import Protocol
-from unknot.studies.scoring import add_scores
 from unknot.studies.study import Job
-from unknot.studies.worker import Settings
 from unknot.training.fitting import fit_job
 from unknot.training.stopping import Stop
 

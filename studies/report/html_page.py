@@ -12,7 +12,7 @@ from unknot.studies.analyses import ANALYSES, Number, Result
 from unknot.studies.population import by_figure, label
 
 if TYPE_CHECKING:
-    from unknot.studies.report import Report
+    from unknot.studies.report.report import Report
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #2a7; --bad: #c53; }

@@ -1,8 +1,8 @@
 """The process that jobs run in: it imports once and takes one job after another.
 
-``python -m unknot.studies.process`` reads jobs from its standard input, one JSON line each, and answers with one JSON
-line each. What jobs print goes to their own log. When its input ends, because the runner is gone however it went, the
-process ends at once: what it had not saved is computed again by the next.
+``python -m unknot.studies.jobs.process`` reads jobs from its standard input, one JSON line each, and answers with one
+JSON line each. What jobs print goes to their own log. When its input ends, because the runner is gone however it went,
+the process ends at once: what it had not saved is computed again by the next.
 """
 
 import errno
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from unknot.machine import avoid_broken_amx, keep_freed_memory
+from unknot.studies.jobs.worker import Outcome, Settings
 from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import Protocol
 from unknot.studies.study import Job
-from unknot.studies.worker import Outcome, Settings
 from unknot.training.settings import import_modules
 from unknot.training.stopping import Stop, Stopped
 
@@ -85,7 +85,7 @@ def _with_lock(run: JobFolder, job: Job, order: dict[str, Any], stop: Stop) -> O
     run.clean()
     with _printing_to(run.log):
         stop.allow()
-        from unknot.studies.perform import perform
+        from unknot.studies.jobs.job import perform
 
         if not gc.get_freeze_count():  # find the garbage of jobs without walking through all that was imported
             gc.freeze()

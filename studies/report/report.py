@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from unknot.files import replacing
-from unknot.studies import report_html, report_markdown
 from unknot.studies.analyses import ANALYSES, Result
 from unknot.studies.claims import Finding, decide_on
 from unknot.studies.population import Missing, Population
+from unknot.studies.report import html_page, markdown_page
 
 CHAPTERS = (
     "Unsupervised Learning of Disentangled Representations",
@@ -95,9 +95,9 @@ class Report:
             _write(target / f"{result.name}.csv", result.table.to_csv(index=False).encode())
         _write(target / "numbers.csv", self.numbers().to_csv(index=False).encode())
         _write(target / "signs.csv", self.signs().to_csv(index=False).encode())
-        _write(target / "report.md", report_markdown.page(self, title).encode())
+        _write(target / "report.md", markdown_page.page(self, title).encode())
         page = target / "report.html"
-        _write(page, report_html.page(self, title, pictures).encode())
+        _write(page, html_page.page(self, title, pictures).encode())
         return page
 
     def chapters(self) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Pictures of the theorems: ``python -m unknot.studies.theory_figures --out FOLDER``."""
+"""Pictures of the theorems: ``python tools/theory_figures.py --out FOLDER``."""
 
 import argparse
 import sys
@@ -122,7 +122,7 @@ FIGURES = {"impossibility": impossibility, "fairness": fairness, "identifiabilit
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw all pictures."""
-    parser = argparse.ArgumentParser(prog="python -m unknot.studies.theory_figures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/theory_figures.py", description=__doc__)
     parser.add_argument("--out", default=".", metavar="FOLDER", help="where to write (default: here)")
     folder = Path(parser.parse_args(argv).out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The parts of ``docs/studies/*.md`` that hold numbers, each computed from tables of results.
 
-``python -m unknot.studies.report_pages docs/studies`` rewrites every part between ``<!-- generated: NAME -->`` and
+``python tools/study_pages.py docs/studies`` rewrites every part between ``<!-- generated: NAME -->`` and
 ``<!-- end of NAME -->``; a test compares pages with what would be written.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from unknot.files import replacing
-from unknot.studies import claims, load_results, shipped
+from unknot.studies import bundled_tables, claims, load_results
 from unknot.studies.analyses import ANALYSES, weak_downstream, weak_fairness, weak_loss
 from unknot.studies.analyses.result import mean_of
 from unknot.studies.analyses.unsupervised import CLAIMED
@@ -49,7 +49,7 @@ def figures(page: str) -> tuple[int, list[str]]:
 @cache
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
     """All bundled tables by name, and that of set prediction."""
-    found = {name: load_results(name) for name in shipped.names()}
+    found = {name: load_results(name) for name in bundled_tables.names()}
     if (folder / "sets.csv").is_file():
         found["sets"] = pd.read_csv(folder / "sets.csv")
     return found
@@ -70,8 +70,8 @@ def _claims(folder: Path) -> str:
 
 def _tables(folder: Path) -> str:
     lines = ["| table | what | models | failed | core-hours |", "|---|---|---|---|---|"]
-    for name in shipped.names():
-        about = shipped.about(name)
+    for name in bundled_tables.names():
+        about = bundled_tables.about(name)
         models = f"{about['models']} of {about['planned']}"
         hours = f"{about['core_hours']:.2f}"
         if about["core_hours_known_of"] < about["models"]:
@@ -106,7 +106,7 @@ def _methods(folder: Path, name: str) -> str:
 
 
 def _all_methods(folder: Path) -> str:
-    names = [name for name in shipped.names() if not name.startswith("zoo")]
+    names = [name for name in bundled_tables.names() if not name.startswith("zoo")]
     return "\n\n".join(_methods(folder, name) for name in names)
 
 
@@ -303,10 +303,10 @@ def _reasoning(folder: Path) -> str:
 
 def _theorems(folder: Path) -> str:
     from scipy import stats
+    from theory_figures import DSPRITES
 
     from unknot.metrics.functional import mig
     from unknot.studies.theory import Entangling, heuristic_success, isolation_probability, perfect_classifier
-    from unknot.studies.theory_figures import DSPRITES
 
     f = Entangling([stats.uniform()] * 2)
     z = f.sample(10_000)
@@ -372,7 +372,7 @@ def pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite all pages of a folder."""
-    parser = argparse.ArgumentParser(prog="python -m unknot.studies.report_pages", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/study_pages.py", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="docs/studies of a checkout")
     folder = parser.parse_args(argv).folder
     for path, text in pages(folder):
