@@ -100,8 +100,7 @@ def _run(arguments: argparse.Namespace) -> "RunFolder | None":
     run = next((run for run in (RunFolder(path), RunFolder(path.parent)) if run.exists()), None)
     if run and path.resolve() not in (run.path.resolve(), run.model.resolve()):
         run = None
-    target = Path(arguments.json) if arguments.json else None
-    if target and target.name == "scores.json" and RunFolder(target.parent).exists():
+    if arguments.json and RunFolder.owner_of(arguments.json):
         raise ValueError(f"{arguments.json} belongs to a run, which keeps its scores by itself: leave out --json.")
     return run
 

@@ -141,9 +141,10 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
     for word in rest:
         if word in ("-c", "--config"):
             path = configs.find(next(rest, ""))
-            training.name = path.resolve().parent.parent.name if path.name == "config.yaml" else path.stem
-            if action == "predict" and path.name == "config.yaml" and RunFolder(path.parent).exists():
-                training.run = RunFolder(path.parent)
+            owner = RunFolder.owner_of(path)
+            training.name = owner.path.resolve().parent.name if owner else path.stem
+            if action == "predict" and owner:
+                training.run = owner
             request.words += ["--config", _resolved(path)]
             request.files.append(str(path))
         elif word == "--resume":
@@ -239,6 +240,7 @@ def _look(training: "Training", action: str) -> None:
     import torch
 
     from unknot.files import replacing
+    from unknot.training.run_folder import RunFolder
 
     run, training.run = training.run, None
     training.trainer = {"logger": False, "enable_checkpointing": False}
@@ -254,7 +256,7 @@ def _look(training: "Training", action: str) -> None:
         )
     batches = trainer.predict(cli.model, cli.datamodule, ckpt_path=state, weights_only=True)
     if batches:
-        path = run.codes if run else Path("codes.npy")
+        path = (run or RunFolder(".")).codes
         with replacing(path) as beside, beside.open("wb") as file:
             np.save(file, torch.cat([torch.as_tensor(batch) for batch in batches]).numpy())
         print(f"Latents are in {path}.")

@@ -224,7 +224,7 @@ def known_about(folder: Path) -> dict[str, Any]:
         known["extras"] = published.pop("extras") | known["extras"]
         known |= {name: value for name, value in published.items() if value is not None and not known.get(name)}
     elif not known.get("scores"):
-        known["scores"] = ScoreFile(folder / "scores.json", lambda: None).scores(None)
+        known["scores"] = ScoreFile.beside(folder).scores(None)
     return known
 
 

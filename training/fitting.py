@@ -25,7 +25,7 @@ from unknot.randomness import kept_generators
 from unknot.training import configs
 from unknot.training.callbacks import CountOn, CurveLogger, HeldOut, Keeper, Stopwatch, WholeCheckpoints, version_of
 from unknot.training.lightning_cli import DEFAULTS, TrainingCLI
-from unknot.training.run_folder import Resumption, RunFolder, Summary
+from unknot.training.run_folder import BEST, Resumption, RunFolder, Summary
 from unknot.training.settings import named_modules, only_known_classes, put
 from unknot.training.stopping import Stop
 from unknot.zoo import Model
@@ -117,7 +117,9 @@ class Training:
             callbacks.append(Pictures())
         if chosen.get("enable_checkpointing") is not False:
             if self.job is None:
-                callbacks.append(ModelCheckpoint(filename="best", monitor="val/loss", enable_version_counter=False))
+                callbacks.append(
+                    ModelCheckpoint(filename=Path(BEST).stem, monitor="val/loss", enable_version_counter=False)
+                )
             steps = None if self.every_seconds is not None else checkpoint_every
             callbacks.append(Keeper(self.run, self.stop, steps, self.every_seconds))
         if self.resumption and self.resumption.checkpoint:
@@ -357,8 +359,7 @@ def check_source(settings: Any, path: Path) -> None:
     """Refuse a file that chooses where to write, unless it is shipped or the record of a run on this machine."""
     from unknot.training.settings import refuse_foreign_folders
 
-    own = path.name == "config.yaml" and RunFolder(path.parent).exists()
-    if not own and configs.FOLDER not in path.resolve().parents:
+    if RunFolder.owner_of(path) is None and configs.FOLDER not in path.resolve().parents:
         refuse_foreign_folders(settings, path)
 
 

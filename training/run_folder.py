@@ -43,7 +43,7 @@ from unknot.files import open_regular, read_json, read_limited, replacing, sha25
 from unknot.metrics.scores import Scores
 from unknot.training import configs
 from unknot.training.curves import check_whole
-from unknot.training.score_file import MAX_JSON, ScoreFile, check_schema
+from unknot.training.score_file import MAX_JSON, SCORES, ScoreFile, check_schema
 
 SCHEMA = 1
 ALIVE, HEARTBEAT = 60.0, 10.0
@@ -103,7 +103,7 @@ class RunFolder:
         self.config, self.codes, self.log = self.path / "config.yaml", self.path / "codes.npy", self.path / "log.txt"
         self.record_file, self.pictures_folder = self.path / "record.json", self.path / "pictures"
         self._summary, self._progress = self.path / "run.json", self.path / "progress.json"
-        self._scores, self._error, self._tags = (self.path / f"{name}.json" for name in ("scores", "error", "tags"))
+        self._scores, self._error = self.path / SCORES, self.path / "error.json"
         self._locks = [FileLock(self.path / ".lock", timeout=0)]
         self._beat = threading.Lock()
 
@@ -124,6 +124,12 @@ class RunFolder:
         return run
 
     @classmethod
+    def owner_of(cls, file: str | Path) -> "RunFolder | None":
+        """The run whose settings or scores a file holds; None for any other file."""
+        run = cls(Path(file).parent)
+        return run if Path(file) in (run.config, run._scores) and run.exists() else None
+
+    @classmethod
     def claim(cls, parent: Path) -> "RunFolder":
         """Make ``parent/version_N`` for the next free N; of several processes that ask at once, each gets its own."""
         parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +144,7 @@ class RunFolder:
         """Return whether this is the folder of a run."""
         if self._summary.is_file() or (self._scores.is_file() and (self.model / "config.json").is_file()):
             return True
-        others = ("checkpoints", "model", "metrics.csv", "training.csv", LAST, "scores.json", "progress.json")
+        others = ("checkpoints", "model", "metrics.csv", "training.csv", LAST, SCORES, "progress.json")
         return self.config.is_file() and any((self.path / name).exists() for name in others)
 
     @staticmethod

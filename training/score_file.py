@@ -20,6 +20,7 @@ from unknot.files import read_json, write_json
 from unknot.metrics.scores import Scores
 
 SCHEMA = 2
+SCORES = "scores.json"
 WEIGHTS = "model.safetensors"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
@@ -54,6 +55,11 @@ class ScoreFile:
 
     def __init__(self, path: Path, dataset: Callable[[], str | None]) -> None:
         self.path, self.dataset = path, dataset
+
+    @classmethod
+    def beside(cls, folder: Path) -> "ScoreFile":
+        """Scores of a saved model that belongs to no run, in its folder."""
+        return cls(folder / SCORES, lambda: None)
 
     def read(self) -> tuple[dict[str, float], list[Entry]]:
         """Losses on held-out batches and entries; a ``ValueError`` that names the file where it is damaged."""

@@ -283,7 +283,7 @@ class Index:
         else:
             both = entry.row.scores.merged(scores)
             if entry.home is not None:
-                both.write(entry.home / "scores.json")
+                both.write(ScoreFile.beside(entry.home).path)
         self.update(entry, row=replace(entry.row, scores=both))
 
     def update(self, entry: Entry, **changes: Any) -> Entry:
@@ -377,7 +377,7 @@ def _row_of(path: Path, run: RunFolder | None) -> Checkpoint:
 def _scores(folder: Path, run: RunFolder | None) -> Scores:
     """Scores that are kept in a folder; what is not finite is left out."""
     try:
-        scores = run.scores() if run else ScoreFile(folder / "scores.json", lambda: None).scores(None)
+        scores = run.scores() if run else ScoreFile.beside(folder).scores(None)
     except (OSError, ValueError, OverflowError, RecursionError):
         return Scores()
     known = {name[:100]: value for name, value in scores.items() if finite(value) is not None}

@@ -276,3 +276,14 @@ def test_names_of_jobs_stay() -> None:
         names = [job.name for job in Study.from_file(name).jobs()]
         assert names[:3] == known[name]["first"]
         assert hashlib.sha256("\n".join(names).encode()).hexdigest() == known[name]["sha256"], name
+
+
+def test_each_file_is_named_in_one_module() -> None:
+    names = ["run.json", "config.yaml", "metrics.csv", "progress.json", "record.json", "scores.json", "error.json"]
+    names += ["log.txt", "tags.json", "codes.npy", "last.ckpt", "previous.ckpt", "best.ckpt", "last_error.json"]
+    root = Path(__file__).parents[2]
+    rooms = ("core", "datamodules", "checkpoints", "zoo", "metrics", "training", "studies", "hub", "cli", "tools")
+    texts = {path: path.read_text(encoding="utf-8") for room in rooms for path in root.glob(f"{room}/**/*.py")}
+    for name in names:
+        homes = [str(path.relative_to(root)) for path, text in texts.items() if f'"{name}"' in text]
+        assert homes == [f"training/{'score_file' if name == 'scores.json' else 'run_folder'}.py"], (name, homes)

@@ -18,7 +18,7 @@ export function showScatter(rows) {
   const hint = (text) => el("p", { class: "empty" }, text);
   if (!rows.length) return tell();
   if (store.scores.length < 2) {
-    const how = "`unknot evaluate RUN/model --json RUN/scores.json` makes them for a run.";
+    const how = "`unknot evaluate RUN` makes them for a run.";
     return tell(hint(`A scatter needs checkpoints with at least two scores. ${how}`));
   }
   const xName = store.scores.includes(state.x) ? state.x : store.scores[0];
