@@ -25,10 +25,11 @@ from unknot.datamodules.scenes.layout import SceneDataset, Scenes, SetBatch
 from unknot.datamodules.scenes.rooms3d import Rooms3D
 from unknot.datamodules.scenes.scene_pairs import ClevrObject, ScenePairDataModule
 from unknot.datamodules.sets import SetDataModule
+from unknot.datamodules.splits import HeldOut, Split
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 from unknot.datamodules.views import Coarse, Resized
 from unknot.datamodules.walks import WalkDataModule
-from unknot.datamodules.weighted import Correlated, Weighted
+from unknot.datamodules.weighted import Correlated, Weighted, with_law
 from unknot.lazy import keep_former_names
 
 keep_former_names(
@@ -90,6 +91,7 @@ __all__ = [
     "FramePairDataModule",
     "GridDataset",
     "GroundTruthDataset",
+    "HeldOut",
     "ImageDataModule",
     "LabelledDataModule",
     "LabelledImageDataset",
@@ -112,6 +114,7 @@ __all__ = [
     "SetDataModule",
     "Shapes3D",
     "SmallNORB",
+    "Split",
     "StreamDataModule",
     "WalkDataModule",
     "Weighted",
@@ -119,4 +122,5 @@ __all__ = [
     "draw_scenes",
     "sample_matrices",
     "sample_scenes",
+    "with_law",
 ]

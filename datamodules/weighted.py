@@ -1,8 +1,10 @@
 """Views of a data set whose factors are correlated, or some of whose combinations are held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor
 from unknot.arguments import positive
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.views import View
+
+Law = Literal["training", "independent", "held_out"]
+"""Distributions of the factors of a weighted data set: its own, independent factors, or combinations of weight 0."""
 
 ROUNDS = 10_000  # of proposals: what is drawn again has a chance in each
 
@@ -23,15 +28,20 @@ class WeightedSpace(FactorSpace):
     weights: Tensor = field(default_factory=lambda: torch.ones(1), compare=False, repr=False, kw_only=True)
     distribution: str = field(default="weighted", kw_only=True)
 
+    @cached_property
+    def _edges(self) -> tuple[Tensor, int]:
+        """Cumulative weights of the combinations, and the number of the last one that can be drawn."""
+        flat = self.weights.flatten()
+        return flat.cumsum(0), int(flat.nonzero()[-1])
+
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw ``n`` factor vectors i.i.d.: int64 ``[n, F]``."""
         factors = super().sample(n, generator)
-        flat = self.weights.flatten()
-        edges = flat.cumsum(0)
+        edges, last = self._edges
         drawn = torch.searchsorted(
             edges, torch.rand(n, generator=generator, dtype=torch.float64) * edges[-1], right=True
         )
-        drawn = drawn.clamp(max=int(flat.nonzero()[-1]))
+        drawn = drawn.clamp(max=last)
         for column, place in zip(self.columns, torch.unravel_index(drawn, self.weights.shape), strict=True):
             factors[:, column] = place
         return factors
@@ -55,10 +65,11 @@ class Weighted(View):
     """A data set whose combinations of some factors are drawn in proportion to weights; 0 holds a combination out.
 
     Streams, pairs, ``evaluate`` and studies draw from it; scores say so in ``protocol["distribution"]``. To train on
-    correlated factors and score on independent ones, give ``evaluate`` the data set itself.
+    correlated factors and score on independent ones, give ``evaluate`` the data set itself, or what
+    :func:`with_law` returns.
 
     Args:
-        dataset: whose images.
+        dataset: whose images; of a weighted one the weights are multiplied.
         factors: names of the factors that the weights are about.
         weights: ``[n1, n2, ...]``, as many as these factors have values; not negative.
         distribution: words for it.
@@ -77,8 +88,11 @@ class Weighted(View):
     ) -> None:
         super().__init__(dataset)
         space = dataset.factor_space
-        if self.finite or isinstance(space, WeightedSpace):
-            raise ValueError(f"{dataset.name} is drawn as its images are seen or weighted: give the full data set.")
+        if self.finite:
+            raise ValueError(
+                f"{dataset.name} is a finite collection of images, whose combinations cannot be weighted. Give a data "
+                "set with an image of every combination, such as DSprites()."
+            )
         if unknown := [name for name in factors if name not in space.names]:
             raise ValueError(f"{dataset.name} has no factor {unknown[0]!r}; there are {', '.join(space.names)}.")
         columns = tuple(space.names.index(name) for name in factors)
@@ -94,6 +108,9 @@ class Weighted(View):
         words = distribution or f"weighted by {', '.join(factors)}" + f", {held_out} combinations held out" * bool(
             held_out
         )
+        if isinstance(space, WeightedSpace):
+            columns, table = _product(space, columns, table)
+            words = f"{space.distribution}; {words}"
         self.factors, self.weights = tuple(factors), weights
         self.name = f"{dataset.name}_weighted"
         self.factor_space = WeightedSpace(
@@ -117,29 +134,121 @@ class Weighted(View):
 
 
 class Correlated(Weighted):
-    """Two factors that go together: P(z) is proportional to exp(-(u - v)² / 2 w²), u and v their values in [0, 1].
+    """Factors that go together: P(z) is proportional to exp(-(u - v)² / 2 w²), u and v their values in [0, 1].
 
-    The formula of Träuble et al. (2021), "On Disentangled Representations Learned from Correlated Data".
+    The formula of Träuble et al. (2021), "On Disentangled Representations Learned from Correlated Data", with which
+    Roth et al. (2023), "Disentanglement of Correlated Factors via Hausdorff Factorized Support", correlate one pair,
+    two or three pairs, or one factor with all others. For several pairs, correlate a correlated data set again.
 
     Args:
         dataset: whose images.
         first: name of a factor.
-        second: name of another.
+        second: name of another; several names, each correlated with the first; or ``"all"`` others, of which the first
+            is then a confounder.
         width: w; smaller is more strongly correlated.
 
     >>> from unknot.datamodules import DSprites
     >>> drawn = Correlated(DSprites(), "pos_x", "pos_y", width=0.2).factor_space.sample(10_000).double()
     >>> bool(torch.corrcoef(drawn[:, 3:].T)[0, 1] > 0.7)
     True
+    >>> twice = Correlated(Correlated(DSprites(), "shape", "scale"), "pos_x", "pos_y")
+    >>> twice.factor_space.distribution
+    'shape and scale correlated, width 0.2; pos_x and pos_y correlated, width 0.2'
     """
 
-    def __init__(self, dataset: GroundTruthDataset, first: str, second: str, width: float = 0.2) -> None:
+    def __init__(
+        self,
+        dataset: GroundTruthDataset,
+        first: str,
+        second: str | Sequence[str],
+        width: float = 0.2,
+    ) -> None:
         positive(width=width)
         sizes = dict(zip(dataset.factor_space.names, dataset.factor_space.sizes, strict=True))
-        if missing := [name for name in (first, second) if name not in sizes]:
+        others = [name for name in sizes if name != first] if second == "all" else second
+        others = [others] if isinstance(others, str) else list(others)
+        if missing := [name for name in (first, *others) if name not in sizes]:
             raise ValueError(f"{dataset.name} has no factor {missing[0]!r}; there are {', '.join(sizes)}.")
-        u, v = (np.linspace(0, 1, sizes[name]) for name in (first, second))
-        weights = np.exp(-((u[:, None] - v) ** 2) / (2 * width**2))
-        super().__init__(dataset, (first, second), weights, f"{first} and {second} correlated, width {width:g}")
+        weights = np.ones([sizes[name] for name in (first, *others)])
+        for place, name in enumerate(others, 1):
+            table = gaussian_law(sizes[first], sizes[name], width)
+            weights = weights * np.expand_dims(table, [axis for axis in range(1, len(others) + 1) if axis != place])
+        shown = second if second == "all" else ", ".join(others)
+        words = f"{first} and {shown} correlated, width {width:g}"
+        super().__init__(dataset, (first, *others), weights, words)
         self.first, self.second, self.width = first, second, width
-        self.name = f"{dataset.name}_{first}_{second}_{width:g}"
+        self.name = "_".join([dataset.name, first, *(["all"] if second == "all" else others), f"{width:g}"])
+
+
+def gaussian_law(rows: int, columns: int, width: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Weights exp(-(u - v)² / 2 w²) of two factors with ``rows`` and ``columns`` values from 0 to 1.
+
+    >>> gaussian_law(2, 3, width=1.0).round(2)
+    array([[1.  , 0.88, 0.61],
+           [0.61, 0.88, 1.  ]])
+    """
+    u, v = np.linspace(0, 1, rows), np.linspace(0, 1, columns)
+    return np.exp(-((u[:, None] - v) ** 2) / (2 * width**2))
+
+
+def with_law(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
+    """Return the same images with factors of another distribution.
+
+    Args:
+        dataset: a weighted data set, or a view of one, such as ``Resized(Correlated(...), 32)``.
+        law: ``"training"`` returns the data set; ``"independent"`` takes all weights away; ``"held_out"`` draws the
+            combinations of weight 0, each equally often.
+
+    >>> from unknot.datamodules import DSprites
+    >>> weights = torch.ones(3, 6)
+    >>> weights[2, 3:] = 0
+    >>> held_out = with_law(Weighted(DSprites(), ("shape", "scale"), weights), "held_out")
+    >>> held_out.factor_space.sample(1000)[:, :2].unique(dim=0)
+    tensor([[2, 3],
+            [2, 4],
+            [2, 5]])
+    """
+    if law not in get_args(Law):
+        raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {law!r}.")
+    space = dataset.factor_space
+    if law == "training" or (law == "independent" and not isinstance(space, WeightedSpace)):
+        return dataset
+    if not isinstance(space, WeightedSpace) or (law == "held_out" and bool((space.weights > 0).all())):
+        raise ValueError(
+            f"{dataset.name} holds no combination of factors out. Score it with law='independent', or give "
+            "HeldOut(dataset, {'shape': (1, 1), 'pos_x': (0.5, 1)}) for example."
+        )
+    return _replaced(dataset, law)
+
+
+def _replaced(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
+    """A view whose innermost weighted data set has the weights of a law, and no other has any."""
+    space = dataset.factor_space
+    if not isinstance(dataset, View) or not isinstance(space, WeightedSpace):
+        return dataset
+    if isinstance(dataset, Weighted):
+        if law == "independent":
+            return _replaced(dataset.dataset, law)
+        rest = (space.weights == 0).double()
+        view = copy(dataset)
+        words = f"held out of: {space.distribution}"
+        view.factor_space = replace(space, weights=rest / rest.sum(), distribution=words)
+        view.name = f"{dataset.name}_held_out"
+        return view
+    view, inner = copy(dataset), _replaced(dataset.dataset, law)
+    view.dataset, view.factor_space = inner, inner.factor_space
+    view.name = dataset.name.replace(dataset.dataset.name, inner.name, 1)
+    return view
+
+
+def _product(space: WeightedSpace, columns: tuple[int, ...], table: Tensor) -> tuple[tuple[int, ...], Tensor]:
+    """Columns and weights of a weighted space whose weights are multiplied by those of further columns."""
+    both = tuple(sorted({*space.columns, *columns}))
+    product = torch.ones([space.sizes[column] for column in both], dtype=torch.float64)
+    for part, weights in ((space.columns, space.weights), (columns, table)):
+        order = sorted(range(len(part)), key=part.__getitem__)
+        shape = [space.sizes[column] if column in part else 1 for column in both]
+        product = product * weights.permute(order).reshape(shape)
+    if not bool((product > 0).any()):
+        raise ValueError("The weights leave no combination of factors: each has weight 0 in one of the two.")
+    return both, product

@@ -3,11 +3,12 @@
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from unknot.arguments import did_you_mean
+from unknot.datamodules.weighted import Law
 
-KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels"}
+KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels", "law"}
 LABEL_KEYS = ("num_labels", "labelling", "label_seed")
 
 
@@ -24,6 +25,8 @@ class Protocol:
         repeats: draws to average over.
         labels: instead of fresh samples with true factors, the few labels of a ``LabelledDataModule`` with these
             arguments: a validation score, as in the chapter on few labels.
+        law: distribution of the factors that the samples are drawn from: ``"training"``, that of the job;
+            ``"independent"``, all combinations equally often; or ``"held_out"``, those that training never showed.
     """
 
     metrics: tuple[str, ...]
@@ -33,12 +36,18 @@ class Protocol:
     seed: int = 0
     repeats: int = 1
     labels: tuple[tuple[str, Any], ...] = ()
+    law: Law = "training"
 
     @property
     def draws(self) -> dict[str, Any]:
         """What determines a score besides its name."""
         if self.labels:
             return {"labels": dict(self.labels)}
+        return self.samples | ({} if self.law == "training" else {"law": self.law})
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """How many samples are drawn, and with which seed: arguments of ``evaluate``."""
         return {name: getattr(self, name) for name in ("num_train", "num_test", "seed", "repeats")}
 
     def column(self, score: str) -> str:
@@ -78,6 +87,8 @@ def _read(entry: Any) -> list[Protocol]:
     for key, least in {"num_train": 1, "num_test": 1, "repeats": 1, "seed": 0}.items():
         if key in given:
             _whole(key, given[key], least)
+    if "law" in given and given["law"] not in get_args(Law):
+        raise ValueError(f"`scores`: `law` must be one of {', '.join(get_args(Law))}, got {given['law']!r}.")
     if labels is None:
         return [Protocol(**given)]
     return _of_labels(given, labels)

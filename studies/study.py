@@ -41,6 +41,9 @@ METHODS = {
     "S2BetaTCVAE": "S²-β-TCVAE",
     "S2DIPVAEI": "S²-DIP-VAE-I",
     "SupervisedVAE": "supervised",
+    "HFSVAE": "HFS",
+    "SlowVAE": "SlowVAE",
+    "QLAE": "QLAE",
 }
 """Names of methods, in the order of the figures."""
 
@@ -141,8 +144,8 @@ class Study:
         swept = next((option for option in options if option.startswith("model.")), None)
         self._check_options(sweep["config"], base, [*training, *grid])
         for dataset in sweep.get("datasets", self.content["datasets"]):
-            part, image_shape = describe(dataset, self.content.get("image_size"), self.imported)
-            label = dataset if isinstance(dataset, str) else str(dataset["class_path"]).rpartition(".")[2]
+            label, described = _labelled(dataset)
+            part, image_shape = describe(described, self.content.get("image_size"), self.imported)
             values = [_for_dataset(self.name, option, of, label) for option, of in grid.items()]
             for point in itertools.product(*values):
                 chosen = dict(zip(grid, point, strict=True))
@@ -249,6 +252,14 @@ def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any
     return list(values[dataset])
 
 
+def _labelled(dataset: Any) -> tuple[str, Any]:
+    """What the table calls a data set, and its description without that name."""
+    if isinstance(dataset, str):
+        return dataset, dataset
+    described = {key: value for key, value in dataset.items() if key != "name"}
+    return str(dataset.get("name", str(dataset["class_path"]).rpartition(".")[2])), described
+
+
 def _seeds(seeds: Any, where: str = "") -> list[int]:
     whole = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
     listed = isinstance(seeds, list) and seeds and all(isinstance(seed, int) and seed >= 0 for seed in seeds)
@@ -268,6 +279,9 @@ def _parts(where: str, content: Mapping[str, Any]) -> None:
                 raise ValueError(
                     f"{where}: a data set is a name from `unknot data list` or has a `class_path`, got {dataset!r:.80}."
                 )
+        labels = [_labelled(dataset)[0] for dataset in content["datasets"]]
+        if twice := [label for label in labels if labels.count(label) > 1]:
+            raise ValueError(f"{where}: two data sets are called {twice[0]!r}. Give them different `name`s.")
     for part in ("training", "data", "options"):
         options = content.get(part, {})
         if not isinstance(options, dict) or not all(isinstance(option, str) for option in options):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from unknot.datamodules import with_law
 from unknot.metrics import evaluate
 from unknot.studies.protocols import Protocol
 from unknot.training import RunFolder
@@ -39,5 +40,5 @@ def add_scores(
 
             scores = validation_scores(model, dataset, metrics, dict(protocol.labels))
         else:
-            scores = evaluate(model, dataset, metrics, **protocol.draws)
+            scores = evaluate(model, with_law(dataset, protocol.law), metrics, **protocol.samples)
         run.add_scores(scores, metrics, protocol.draws)
