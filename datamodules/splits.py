@@ -93,7 +93,8 @@ class Split(Weighted):
     ) -> None:
         if kind not in get_args(Kind) or part not in ("train", "test"):
             raise ValueError(
-                f"kind must be one of {', '.join(get_args(Kind))} and part 'train' or 'test', got {kind!r} and {part!r}."
+                f"kind must be one of {', '.join(get_args(Kind))}, and part 'train' or 'test', "
+                f"got {kind!r} and {part!r}."
             )
         fraction(share=share)
         space = dataset.factor_space

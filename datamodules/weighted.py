@@ -231,7 +231,7 @@ def _replaced(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
             return _replaced(dataset.dataset, law)
         rest = (space.weights == 0).double()
         view = copy(dataset)
-        words = f"held out of: {space.distribution}"
+        words = f"not in: {space.distribution}"
         view.factor_space = replace(space, weights=rest / rest.sum(), distribution=words)
         view.name = f"{dataset.name}_held_out"
         return view

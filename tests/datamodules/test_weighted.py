@@ -1,13 +1,14 @@
 """Correlated and held-out combinations, honoured by streams, pairs and scores."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from unknot.datamodules import DSprites, PairDataModule
+from unknot.datamodules import DSprites, GroundTruthDataset, HeldOut, PairDataModule, Resized, Shapes3D, Split, with_law
 from unknot.datamodules.pairs import resample_factors
 from unknot.datamodules.weighted import Correlated, Weighted
 from unknot.metrics import evaluate
@@ -40,6 +41,14 @@ def test_correlations_are_those_of_the_formula(width: float, oracles: Path) -> N
         "gaussian formula: pearson"
     ]
     assert pearson(exact) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_table_of_weights_is_the_law(oracles: Path) -> None:
+    """The table that the program of Träuble et al. draws, which is not their formula."""
+    table = np.load(oracles / "traeuble_joint_8x15_w02.npy")
+    data = Weighted(Shapes3D(), ("scale", "orientation"), table)
+    assert pearson(data.factor_space.weights.numpy()) == pytest.approx(0.8571, abs=1e-4)
+    assert np.abs(joint(data) - table).max() < 1e-3
 
 
 def test_pairs_stay_where_the_weights_are() -> None:
@@ -81,3 +90,78 @@ def test_scores_say_which_distribution_they_are_of() -> None:
 def test_weights_that_make_no_sense_are_refused(factors: tuple[str, ...], weights: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Weighted(DSprites(), factors, weights)
+
+
+def test_one_factor_with_all_others_and_several_pairs() -> None:
+    confounded = Correlated(DSprites(), "shape", "all", 0.2)
+    table = confounded.factor_space.weights
+    assert table.shape == (3, 6, 40, 32, 32)
+    assert torch.allclose(table.sum(), torch.tensor(1.0, dtype=torch.float64))
+    values = [np.linspace(0, 1, size) for size in (3, 6, 40, 32, 32)]
+    grid = np.meshgrid(*values, indexing="ij")
+    expected = np.exp(-sum((grid[0] - other) ** 2 for other in grid[1:]) / (2 * 0.2**2))
+    assert np.allclose(table.numpy(), expected / expected.sum())
+
+    twice = Correlated(Correlated(DSprites(), "pos_x", "shape", 0.1), "scale", "pos_y", 0.4).factor_space
+    assert twice.columns == (0, 1, 3, 4)
+    shape, scale, x, y = (np.linspace(0, 1, size) for size in (3, 6, 32, 32))
+    pairs = np.exp(-((shape[:, None] - x) ** 2) / 0.02)[:, None, :, None]
+    pairs = pairs * np.exp(-((scale[:, None] - y) ** 2) / 0.32)[None, :, None, :]
+    assert np.allclose(twice.weights.numpy(), pairs / pairs.sum())
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Resized(data, 32, cached=False)])
+def test_the_law_of_a_view_can_be_changed(wrap: Callable[[GroundTruthDataset], GroundTruthDataset]) -> None:
+    data = wrap(HeldOut(DSprites(), {"shape": (1, 1), "pos_x": (0.5, 1)}))
+
+    def outside(dataset: GroundTruthDataset) -> float:
+        drawn = dataset.factor_space.sample(20_000, generator())
+        assert dataset.observe(drawn[:2]).shape == (2, *data.image_shape)
+        return float(((drawn[:, 0] == 2) & (drawn[:, 3] >= 16)).double().mean())
+
+    assert with_law(data, "training") is data
+    assert outside(data) == 0
+    assert outside(with_law(data, "held_out")) == 1
+    independent = with_law(data, "independent")
+    assert abs(outside(independent) - 1 / 6) < 0.01
+    assert independent.name == wrap(DSprites()).name
+    assert not hasattr(independent.factor_space, "distribution")
+    with pytest.raises(ValueError, match="holds no combination"):
+        with_law(wrap(DSprites()), "held_out")
+
+
+@pytest.mark.parametrize("kind", ["random", "composition", "interpolation", "extrapolation"])
+def test_splits_are_complementary_and_are_what_they_are_called(kind: str) -> None:
+    train, test = (Split(DSprites(), kind, part=part) for part in ("train", "test"))
+    seen, unseen = train.factor_space.weights > 0, test.factor_space.weights > 0
+    assert bool((seen ^ unseen).all())
+    assert 0.2 < unseen.double().mean() < 0.45
+    for axis in range(3):
+        values = seen.movedim(axis, 0).flatten(1).any(1)  # of the factor, those that some combination has
+        if kind in ("random", "composition"):
+            assert bool(values.all())
+        elif kind == "interpolation":
+            assert bool(values[[0, -1]].all())
+            assert not bool(values.all())
+            assert not bool((~values[1:] & ~values[:-1]).any())
+        else:
+            assert not bool(values[-1])
+            assert bool((values[:-1] >= values[1:]).all())
+    if kind == "composition":  # a block of large values
+        assert bool(unseen[-1, -1, -1])
+        assert not bool(unseen[0].any() | unseen[:, 0].any() | unseen[:, :, 0].any())
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ({"size": (0, 1)}, "no factor 'size'"),
+        ({"shape": (0.5, 2)}, "from 0 to 1"),
+        ({"shape": (0, 1)}, "all combinations out"),
+        ({"shape": (0.1, 0.2)}, "no combinations out"),
+        ({}, "no combinations out"),
+    ],
+)
+def test_ranges_that_hold_all_or_nothing_out_are_refused(ranges: dict[str, tuple[float, float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        HeldOut(DSprites(), ranges)

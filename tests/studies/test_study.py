@@ -7,9 +7,12 @@ import pytest
 
 from unknot.datamodules import DATASETS
 from unknot.studies import Study
+from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import read_protocols
+from unknot.studies.scoring import add_scores
 from unknot.studies.study import name_of
 from unknot.training.settings import as_config, build
+from unknot.zoo import BetaVAE
 
 Make = Callable[..., Study]
 
@@ -196,3 +199,43 @@ def test_the_small_studies_stand_for_the_large_ones(name: str, count: int) -> No
 def test_the_table_of_small_s2_says_all_that_its_analysis_asks_for() -> None:
     labels = {"data.num_labels", "data.labelling", "data.label_seed"}
     assert all(labels <= job.settings.keys() for job in Study.from_file("s2_32").jobs())
+
+
+HELD_OUT = {
+    "name": "held out",
+    "class_path": "unknot.datamodules.HeldOut",
+    "init_args": {"dataset": {"class_path": "unknot.datamodules.DSprites"}, "ranges": {"shape": [1, 1]}},
+}
+
+
+def test_data_sets_may_have_names_and_scores_another_law(dsprites: Make) -> None:
+    study = dsprites(
+        datasets=["dsprites", HELD_OUT], scores=["mig", {"metrics": ["mig"], "law": "held_out", "label": "new"}]
+    )
+    assert Counter(job.settings["dataset"] for job in study.jobs()) == {"dsprites": 6, "held out": 6}
+    own, other = study.protocols
+    assert "law" not in own.draws  # scores that were recorded without it stay valid
+    assert other.draws == own.draws | {"law": "held_out"}
+    with pytest.raises(ValueError, match="`law` must be one of training, independent, held_out"):
+        read_protocols([{"metrics": ["mig"], "law": "shifted"}])
+    with pytest.raises(ValueError, match="two data sets are called 'held out'"):
+        dsprites(datasets=[HELD_OUT, HELD_OUT])
+
+
+def test_scores_are_drawn_from_the_law_of_their_protocol(tmp_path: Path) -> None:
+    model = BetaVAE(image_shape=(1, 32, 32), encoder="MLPEncoder", decoder="MLPDecoder")
+    run = JobFolder(tmp_path, "0123456789abcdef")
+    model.save_pretrained(run.model)
+    dataset = {
+        "class_path": "unknot.datamodules.Resized",
+        "init_args": {"dataset": HELD_OUT, "size": 32, "cached": False},
+    }
+    dataset["init_args"]["dataset"] = {key: value for key, value in HELD_OUT.items() if key != "name"}
+    config = {"model": {"class_path": "unknot.zoo.BetaVAE"}, "data": {"init_args": {"dataset": dataset}}}
+    laws = ("training", "independent", "held_out")
+    protocols = read_protocols(
+        [{"metrics": ["mig"], "num_train": 64, "num_test": 8, "law": law, "label": law} for law in laws]
+    )
+    add_scores(run, config, protocols)
+    words = [run.scores(protocol.draws).protocol.get("distribution") for protocol in protocols]
+    assert words == ["held out: shape in [1, 1]", None, "not in: held out: shape in [1, 1]"]
