@@ -7,9 +7,9 @@ import pytest
 
 from unknot.datamodules import DATASETS
 from unknot.studies import Study
+from unknot.studies.jobs.scoring import add_scores
 from unknot.studies.plan import JobFolder
 from unknot.studies.protocols import read_protocols
-from unknot.studies.scoring import add_scores
 from unknot.studies.study import name_of
 from unknot.training.settings import as_config, build
 from unknot.zoo import BetaVAE
