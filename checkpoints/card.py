@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,22 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes shared values out each time, as aliases are not read."""
+    """Writes short lists and objects of plain values on one line, and shared values each time: aliases are not read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.Node:
+        return super().represent_sequence(tag, sequence, _fits_a_line(sequence))
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.Node:
+        pairs = mapping.items() if isinstance(mapping, dict) else mapping
+        return super().represent_mapping(tag, mapping, _fits_a_line([part for pair in pairs for part in pair]))
+
+
+def _fits_a_line(values: Iterable[Any]) -> bool:
+    shown = [str(value) for value in values if not isinstance(value, list | tuple | dict)]
+    return len(shown) == len(list(values)) and sum(map(len, shown)) <= 100
 
 
 @dataclass(frozen=True)
@@ -73,8 +85,7 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
 
     >>> print(write_card({"tags": ["unknot"]}, "# A model\\n"), end="")
     ---
-    tags:
-    - unknot
+    tags: [unknot]
     ---
     <BLANKLINE>
     # A model

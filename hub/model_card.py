@@ -1,15 +1,17 @@
-"""What a card tells about a checkpoint: to machines in its metadata, to people in its text, to leaderboards beside."""
+"""Model cards: metadata, text (``model_card.md.jinja``) and ``.eval_results`` of a checkpoint."""
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from jinja2 import Environment, StrictUndefined, Template
 from torch import Tensor
 
 from unknot.checkpoints.card import Card, digest, facts_of, finite, plain, write_card
@@ -19,14 +21,19 @@ from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics.scores import Scores
 from unknot.zoo import MODELS
 
+TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 RESULTS = ".eval_results/unknot.yaml"
 MAX_NOTE, MAX_NOTES = 500, 10
 OURS = ("method:", "zoo-dataset:", "family:")
 """Beginnings of the tags that a push sets anew; all others are left as they are."""
 CAPTIONS = {
-    "traversals": "What each code does: one row per code, from -2 to 2",
+    "traversals": "Latent traversals: one row per latent, from -2 to 2",
     "reconstructions": "Reconstructions",
-    "factor_code": "Which code tells of which factor",
+    "factor_code": "Mutual information of latents and factors",
+    "sets": "Predicted sets of objects",
+    "attention": "Attention of the slots",
+    "decomposition": "Images, their reconstructions, and the part of each slot",
+    "matrix": "A matrix, its answers, and the one that the model picks",
 }
 
 
@@ -120,49 +127,53 @@ def eval_results(dataset: str | None, scores: Scores) -> str:
 
 
 def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> str:
-    """What the card tells people."""
-    method = type(model).__name__
-    trained = f", trained on {plain(model.trained_on)}" if model.trained_on else ""
-    ours = "of the `unknot` zoo" if _is_of_the_zoo(type(model)) else "of its author, built on the `unknot` zoo"
-    parts = [f"# {repo.partition('/')[2]}", f"`{method}` {ours}{trained}."]
-    for name in sorted(files, reverse=True):
-        if name.startswith("pictures/"):
-            stem = Path(name).stem
-            parts.append(f"![{CAPTIONS.get(stem, stem.replace('_', ' '))}]({name})")
-    parts += ["## Load it", f"```python\n{snippet(model, repo)}\n```"]
-    if facts.scores:
-        spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
-        rows = [
-            f"| {facts.scores.about(name).title} | {value:.4f}{spread.get(name, '')} |"
+    """Fill in the template ``model_card.md.jinja``. Text that others wrote reaches it as plain values only."""
+    stems = {name: Path(name).stem for name in sorted(files, reverse=True) if name.startswith("pictures/")}
+    spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
+    arguments = {name: json.dumps(value, ensure_ascii=False) for name, value in _arguments(files).items()}
+    cost = [
+        f"Random seed {facts.seed}" if facts.seed is not None else "",
+        f"{facts.core_hours:.2g} core-hours" if facts.core_hours is not None else "",
+        f"code of commit `{_cell(facts.commit, 60)}`" if facts.commit else "",
+    ]
+    command = plain(facts.command or "", 2000).replace("`", "")
+    return _template(TEMPLATE).render(
+        name=repo.partition("/")[2],
+        model=type(model).__name__,
+        dataset=plain(model.trained_on or ""),
+        of_the_zoo=_is_of_the_zoo(type(model)),
+        pictures=[
+            {"file": name, "caption": CAPTIONS.get(stem, stem.replace("_", " "))} for name, stem in stems.items()
+        ],
+        snippet=snippet(model, repo),
+        scores=[
+            {"title": _cell(facts.scores.about(name).title), "value": f"{value:.4f}{spread.get(name, '')}"}
             for name, value in facts.scores.items()
-        ]
-        parts += ["## Scores", "\n".join(["| score | value |", "|---|---|", *rows])]
-        if how := ", ".join(f"{key} {plain(value)}" for key, value in facts.scores.protocol.items()):
-            parts.append(f"Measured with {how}.")
-    rows = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in _arguments(files).items()]
-    parts += ["## How it was trained", "\n".join(["| argument | value |", "|---|---|", *rows])]
-    for name, plan in getattr(model, "annealed", {}).items():
-        how = ", by the same factor at each of them" if plan.get("geometric") else ""
-        parts.append(f"`{name}` went from {plan['start']} to {plan['end']} over the first {plan['steps']} steps{how}.")
-    if source := getattr(model, "fine_tuned_from", None):
-        parts.append(f"Training began from `{plain(source)}`.")
-    if facts.command:
-        parts.append(f"```\n{plain(facts.command, 2000).replace('`', '')}\n```")
-        if "training.yaml" in facts.command:
-            parts.append("`training.yaml` names what is run: read it first, as any program of a stranger.")
-    parts += [plain(note, MAX_NOTE) for note in facts.notes]
-    if told := _what_it_took(facts):
-        parts.append(told)
-    return "\n\n".join(parts) + "\n"
+        ],
+        protocol=[f"{_cell(key)} {_cell(value)}" for key, value in facts.scores.protocol.items()],
+        arguments=[{"name": _cell(name), "value": _cell(value)} for name, value in arguments.items()],
+        annealed=[{"name": name, "geometric": False} | plan for name, plan in model.annealed.items()],
+        origin=_cell(model.fine_tuned_from or ""),
+        command=command,
+        runs_settings="training.yaml" in command,
+        notes=[plain(note, MAX_NOTE) for note in facts.notes],
+        cost=[part for part in cost if part],
+    )
 
 
-def _what_it_took(facts: Facts) -> str:
-    told = [f"Seed {facts.seed}"] if facts.seed is not None else []
-    if facts.core_hours is not None:
-        told.append(f"{facts.core_hours:.2g} hours of a core")
-    if facts.commit:
-        told.append(f"code of commit `{plain(facts.commit, 60).replace('`', '')}`")
-    return f"{', '.join(told)}." if told else ""
+@lru_cache(maxsize=1)
+def _template(path: Path) -> Template:
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return Environment(undefined=StrictUndefined, **options).from_string(path.read_text(encoding="utf-8"))
+
+
+def _cell(text: Any, length: int = 500) -> str:
+    """Text for a cell of a table or for code within a line.
+
+    >>> _cell("a|b`c")
+    'a\\\\|bc'
+    """
+    return plain(text, length).replace("`", "").replace("|", "\\|")
 
 
 USES = {

@@ -11,26 +11,29 @@ from unknot.metrics.scores import Scores, read_facts
 def model_index(
     name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any], task: str = "disentanglement"
 ) -> list[Any]:
-    """Numeric scores, and their spread as ``score_std``, in the form that the Hub reads.
+    """Return scores, and their spread as ``score_std``, in the form that the Hub reads.
+
+    How they were measured is stated once, as ``args`` of the data set.
 
     >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
     [{'type': 'mig', 'name': 'MIG', 'value': 0.3}]
     """
-    metrics: list[dict[str, Any]] = []
     known = Scores.from_flat(scores, protocol)
-    for metric, value in known.flat(details=False).items():
-        entry = {"type": metric, "name": known.about(metric).title, "value": value}
-        metrics.append(entry | ({"args": known.protocol} if known.protocol else {}))
     result = {
         "task": {"type": task, "name": task.replace("-", " ").capitalize()},
-        "dataset": {"type": dataset, "name": dataset},
-        "metrics": metrics,
+        "dataset": {"type": dataset, "name": dataset} | ({"args": known.protocol} if known.protocol else {}),
+        "metrics": [
+            {"type": metric, "name": known.about(metric).title, "value": value}
+            for metric, value in known.flat(details=False).items()
+        ],
     }
     return [{"name": name, "results": [result]}]
 
 
 def scores_of(metadata: Mapping[str, Any]) -> Scores:
-    """All finite numbers of ``model-index``, and how they were measured; whatever else is there is passed over.
+    """All finite numbers of ``model-index``, and their protocol; anything else is ignored.
+
+    The protocol is ``dataset.args`` of a result. Earlier versions repeated it as ``args`` of every metric.
 
     >>> scores_of({"model-index": [{"results": [{"metrics": [{"type": "mig", "value": 0.3}, {"type": 3}]}]}]})
     Scores({'mig': 0.3})
@@ -46,7 +49,7 @@ def scores_of(metadata: Mapping[str, Any]) -> Scores:
                 if isinstance(name, str) and number is not None:
                     scores.setdefault(name[:100], number)
                     titles.setdefault(name[:100], {"title": get(metric, "name")})
-                    protocol = protocol or dict_of(get(metric, "args"))
+                    protocol = protocol or dict_of(get(get(result, "dataset"), "args")) or dict_of(get(metric, "args"))
     known = Scores.from_flat(scores, protocol)
     directions = dict_of(dict_of(metadata.get("unknot")).get("scores"))
     own = {name: titles.get(name, {}) | dict_of(directions.get(name)) for name in known if not is_described(name)}

@@ -1,20 +1,17 @@
 """Publish what comes with the package, checkpoints and tables of results, to a hub, each thing once."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import safetensors
-import torch
 from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
 from unknot.checkpoints import client
 from unknot.checkpoints.card import write_card
 from unknot.checkpoints.errors import AccessError
-from unknot.checkpoints.locate import CARD, WEIGHTS
+from unknot.checkpoints.locate import CARD
 from unknot.checkpoints.names import bundled_folder, bundled_names, check_repo_id
 from unknot.hub.loading import load
-from unknot.hub.publishing import content_of, known_about, push, repository, same
+from unknot.hub.publishing import content_of, known_about, push, repository, same, stored_in
 
 RESULTS_REPO = "results"
 
@@ -58,7 +55,7 @@ def publish_shipped(
             assert folder is not None
             repo = f"{organisation}/{name.partition('/')[2]}"
             say(f"{place} of {total}: {repo}")
-            addresses.append(push(load(name), repo, dtype=_stored_in(folder), say=say, **known_about(folder), **where))
+            addresses.append(push(load(name), repo, dtype=stored_in(folder), say=say, **known_about(folder), **where))
         say(f"{total} of {total}: {organisation}/{RESULTS_REPO}")
         addresses.append(publish_tables(f"{organisation}/{RESULTS_REPO}", say=say, **where))
     except BaseException:
@@ -133,10 +130,3 @@ def _card(names: Sequence[str]) -> str:
         '```python\nfrom unknot.studies import load_results\n\ntable = load_results("' + names[0] + '")\n```\n'
     )
     return write_card({"tags": ["unknot-results"], "license": "apache-2.0"}, text)
-
-
-def _stored_in(folder: Path) -> torch.dtype | None:
-    """The precision of stored weights, where it is less than single."""
-    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
-        kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-    return torch.float16 if "F16" in kinds else None

@@ -8,18 +8,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from torch import Tensor
 
 from unknot.checkpoints import client
 from unknot.checkpoints.cache import RemoteFile
-from unknot.checkpoints.card import Card, read_card
+from unknot.checkpoints.card import Card, plain, read_card
 from unknot.checkpoints.errors import AccessError, MissingError
 from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
 from unknot.checkpoints.names import check_repo_id
 from unknot.files import read_limited, replacing
 from unknot.hub.kinds import data_of
+from unknot.hub.listing import pull, read_config
 from unknot.hub.model_card import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.inference import evaluation_mode
 from unknot.training import RunFolder
@@ -59,7 +61,9 @@ def push(
     """Publish a model with its card, in one commit, and give the address of the commit.
 
     A README.md that somebody has edited keeps its text; only its metadata are brought up to date. If the repository
-    changes while we look at it, the push is refused.
+    changes while we look at it, the push is refused. A model that was loaded and not changed since keeps its card: the
+    scores, seed, settings, curve and pictures of the checkpoint it comes from are published with it, unless others are
+    given here.
 
     Args:
         model: what to publish.
@@ -96,6 +100,11 @@ def push(
     if not dry_run and not (token := token or get_token()):
         raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
     facts = Facts(check_scores(scores or {}, protocol), seed, command, license, commit, core_hours, tuple(notes))
+    origin = _origin_of(model, address, token if not dry_run else False, say)
+    if origin is not None:
+        known, dtype = known_about(origin), dtype or stored_in(origin)
+        extras = known["extras"] | dict(extras or {})
+        facts = filled(facts, facts_from(read_card((origin / CARD).read_bytes())))
     with tempfile.TemporaryDirectory() as folder:
         files = prepare(model, folder, facts, images, extras, dtype)
         visible = "public" if private is False else "private"
@@ -108,7 +117,7 @@ def push(
         api = HfApi(endpoint=address, token=token)
         before = repository(api, repo, revision, private is not False, address, token)
         say(f"{repo} is {'private' if before.private else 'public'} and at {before.commit[:7]}.")
-        old, existing = Card(), b""
+        old, existing = read_card((origin / CARD).read_bytes()) if origin else Card(), b""
         if CARD in before.files:
             existing = client.download(before, CARD, address, token).read_bytes()
             old = read_card(existing)
@@ -143,6 +152,45 @@ def push(
         say(f"Published {repo}@{done.oid[:7]} ({shown}). Load it with unknot.hub.load({f'{repo}@{done.oid}'!r})")
         say(f"Look at it: {address}/{repo}")
         return str(done.commit_url)
+
+
+def _origin_of(model: AnyModel, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:
+    """Folder of the checkpoint with a card that a model was loaded from, if the model is still what is stored there."""
+    folder = model.loaded_from
+    if folder is None or not _is_stored(model, folder):
+        return None
+    if model.hub_repo and model.hub_revision:  # what was loaded is in the cache; its card and curve may not be
+        try:
+            folder = pull(f"{model.hub_repo}@{model.hub_revision}", endpoint=address, token=token)
+        except (OSError, ValueError) as error:
+            say(f"Publishing without the card of {model.hub_repo}, which could not be fetched: {plain(error, 500)}")
+            return None
+    return folder if (folder / CARD).is_file() else None
+
+
+def _is_stored(model: AnyModel, folder: Path) -> bool:
+    """Return whether a folder has the weights, arguments and data set that a model has now."""
+    try:
+        stored, now = read_config(folder), model.configuration()
+        arguments = stored["arguments"].items()
+        if any(stored.get(key) != now.get(key) for key in ("model", "annealed", "dataset")):
+            return False
+        state = model.state_dict()
+        with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, KeyError, AttributeError, safetensors.SafetensorError):
+        return False
+    return all(now["arguments"].get(name) == value for name, value in arguments) and all(
+        name in state and torch.equal(state[name].cpu(), tensor.to(state[name].dtype))
+        for name, tensor in weights.items()
+    )
+
+
+def stored_in(folder: Path) -> torch.dtype | None:
+    """Return half precision if weights are stored in it, otherwise None."""
+    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+        types = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    return torch.float16 if "F16" in types else None
 
 
 def repository(

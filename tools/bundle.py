@@ -3,6 +3,7 @@
 python tools/bundle.py                                 # all whose training is in runs/, from there
 python tools/bundle.py betavae-dsprites32 --train   # train it first, where it is not there
 python tools/bundle.py betavae-dsprites --from runs/mine/version_0
+python tools/bundle.py --cards                         # write the cards again after a change of their template
 python tools/bundle.py --add-scores                 # those that a shipped card lacks, of the shipped weights
 """
 
@@ -139,11 +140,19 @@ def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDL
     new = evaluate(model, DATASETS[model.trained_on or ""](), wanted, **draws)
     both, spread = {**old.scores, **new}, {**old.scores.std, **new.std}
     facts = replace(old, scores=Scores(_in_order(both, metrics), std=spread, protocol=old.scores.protocol))
+    write_card_of(name, facts, output)
+    return new
+
+
+def write_card_of(name: str, facts: Facts | None = None, output: Path = BUNDLED) -> None:
+    """Write the card of a bundled checkpoint again, from its own facts or from others."""
+    folder = output / name
+    old = read_card((folder / CARD).read_bytes())
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CARD]
     files = {path.relative_to(folder).as_posix(): content_of(path) for path in paths}
+    text = card_text(load(folder), f"{ORGANISATION}/{name}", facts or facts_from(old), files, old)
     with replacing(folder / CARD) as beside:
-        beside.write_text(card_text(model, f"{ORGANISATION}/{name}", facts, files), encoding="utf-8")
-    return new
+        beside.write_text(text, encoding="utf-8")
 
 
 def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> tuple[bool, Scores]:
@@ -303,6 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", action="store_true", help="train what is not there")
     parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
     parser.add_argument("--add-scores", action="store_true", help="measure what shipped cards lack, without training")
+    parser.add_argument("--cards", action="store_true", help="only write the cards again, by the template of today")
     parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
     parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
@@ -310,9 +320,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{', '.join(unknown)}: not in recipes.yaml, which has {', '.join(recipes)}")
     if arguments.source and len(arguments.names) != 1:
         parser.error("--from is of one checkpoint: name it")
+    bundled = arguments.names or [name for name in recipes if (arguments.output / name / CARD).is_file()]
+    if arguments.cards:
+        for name in bundled:
+            write_card_of(name, output=arguments.output)
+        return 0
     if arguments.add_scores:
-        there = [name for name in recipes if (arguments.output / name / CARD).is_file()]
-        for name in arguments.names or there:
+        for name in bundled:
             added = add_scores(name, output=arguments.output)
             print(f"{name}: {', '.join(added) or 'has all scores'}", flush=True)
         return 0

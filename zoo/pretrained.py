@@ -46,6 +46,9 @@ class Pretrained(ShowsArguments):
     hub_revision: str | None = None
     """The commit of the hub that the weights were loaded from."""
 
+    loaded_from: Path | None = None
+    """Folder that the weights and all arguments were loaded from; None once they are trained on."""
+
     fine_tuned_from: str | None = None
     """What was loaded before the weights were trained on."""
 
@@ -75,7 +78,7 @@ class Pretrained(ShowsArguments):
         """Note that training on data of this name begins: what was loaded becomes where it started from."""
         if self.hub_repo:
             self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
-        self.trained_on, self.hub_repo, self.hub_revision = dataset, None, None
+        self.trained_on, self.hub_repo, self.hub_revision, self.loaded_from = dataset, None, None, None
         self.begun_anew = ()
 
     def warn_of_absent(self) -> None:
@@ -109,19 +112,7 @@ class Pretrained(ShowsArguments):
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise FileExistsError(f"{folder} is a file; save_pretrained needs a folder.")
-        arguments = {name: self.hparams[name] for name in arguments_of(type(self)) if name in self.hparams}
-        for role, recipe in arguments.items():
-            if isinstance(recipe, dict) and "unregistered" in recipe:
-                raise ValueError(_unregistered(role, recipe["unregistered"]))
-        config = {
-            "model": type(self).__name__,
-            "arguments": arguments,
-            **({"annealed": self.annealed} if self.annealed else {}),
-            "dataset": self.trained_on,
-            "unknot": __version__,
-        }
-        # NumPy's numbers become Python's; anything else that JSON lacks fails before a file is touched.
-        json.dumps(config, default=lambda value: value.item())
+        config = self.configuration()  # what JSON lacks fails before a file is touched
         weights = {
             name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
             for name, tensor in self.state_dict().items()
@@ -136,11 +127,30 @@ class Pretrained(ShowsArguments):
         ):
             save_file(weights, weights_beside, metadata={"format": "pt"})  # a second entry would come in random order
             config["weights"] = sha256_of(weights_beside)
-            text = json.dumps(config, indent=2, default=lambda value: value.item()) + "\n"
+            text = json.dumps(config, indent=2) + "\n"
             config_beside.write_text(text, encoding="utf-8")
             weights_beside.chmod(config_beside.stat().st_mode)  # safetensors lets nobody else read
         (folder / BEFORE).unlink(missing_ok=True)
         return folder
+
+    def configuration(self) -> dict[str, Any]:
+        """Return what ``config.json`` says about the model, as JSON would give it back."""
+        assert isinstance(self, pl.LightningModule)
+        arguments = {name: self.hparams[name] for name in arguments_of(type(self)) if name in self.hparams}
+        for role, recipe in arguments.items():
+            if isinstance(recipe, dict) and "unregistered" in recipe:
+                raise ValueError(_unregistered(role, recipe["unregistered"]))
+        config = {
+            "model": type(self).__name__,
+            "arguments": arguments,
+            **({"annealed": self.annealed} if self.annealed else {}),
+            "dataset": self.trained_on,
+            "unknot": __version__,
+        }
+        plain: dict[str, Any] = json.loads(
+            json.dumps(config, default=lambda value: value.item())
+        )  # also NumPy's numbers
+        return plain
 
     @classmethod
     def from_pretrained(cls, ref: str | Path, **options: Any) -> Self:
@@ -313,7 +323,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
         model.begun_anew = absent
     model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
-    model.hub_repo, model.hub_revision = source.repo, source.commit
+    model.hub_repo, model.hub_revision, model.loaded_from = source.repo, source.commit, source.folder
     return model.eval()
 
 

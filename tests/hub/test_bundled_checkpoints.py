@@ -141,7 +141,7 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     assert json.loads((folder / "config.json").read_text())["dataset"] == "dsprites"
     assert "3 steps of 64." in described.body
     assert trained.core_seconds == json.loads((trained.settings.parent / "record.json").read_text())["core_seconds"]
-    assert "hours of a core" in described.body
+    assert "core-hours" in described.body
     assert "Weights are in half precision" in described.body
     # What a card does not tell yet is added, by its own draws and of its own weights; nothing else changes.
     weights = (folder / "model.safetensors").read_bytes()

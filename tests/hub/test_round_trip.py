@@ -125,7 +125,7 @@ def test_the_card_tells_machines(here, name, make):
     assert info.library_name == "unknot"
     [result] = info.card_data.eval_results  # the client's own reading of model-index
     assert (result.metric_type, result.metric_value, result.dataset_type) == ("mig", 0.25, "bars")
-    assert result.metric_args == {"num_train": 100, "seed": 3}
+    assert result.dataset_args == {"num_train": 100, "seed": 3}
     assert [found.id for found in here.api.list_models(filter=["method:betavae", "license:mit"], search=name)] == [name]
 
 
@@ -177,7 +177,7 @@ def test_unchanged_push_makes_no_commit(here, model, name):
 def test_an_edited_readme_keeps_its_text(here, make, name):
     make(0).push_to_hub(name, scores={"mig": 0.25}, say=lambda text: None)
     card = Path(here.api.hf_hub_download(name, "README.md")).read_text()
-    edited = card.replace("# ", "# My own words\n\n<b>bold</b> ", 1).replace("tags:\n", "language: en\ntags:\n- mine\n")
+    edited = card.replace("# ", "# My own words\n\n<b>bold</b> ", 1).replace("tags: [", "language: en\ntags: [mine, ")
     here.api.create_commit(name, [CommitOperationAdd("README.md", edited.encode())], commit_message="Edit")
     make(1).push_to_hub(name, scores={"mig": 0.75}, say=lambda text: None)
     after = card_of(here, name)
@@ -334,7 +334,7 @@ def test_publish_shipped(shipped, tables, here, model):
     facts = described.metadata["unknot"]
     assert (facts["commit"], facts["core_hours"], facts["notes"]) == ("abc", 0.25, ["Chosen by lot."])
     assert "Chosen by lot." in described.body
-    assert "Seed 1, 0.25 hours of a core, code of commit `abc`." in described.body
+    assert "Random seed 1, 0.25 core-hours, code of commit `abc`." in described.body
     assert said[-1] == "2 published, 0 were there already or have nothing to publish."
 
     path = here.api.hf_hub_download("lab/results", "tiny.csv")

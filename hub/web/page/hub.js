@@ -30,7 +30,7 @@ function scoresOf(card) {
     for (const result of list(model?.results))
       for (const metric of list(result?.metrics))
         if (typeof metric?.type === "string" && Number.isFinite(metric.value) && !found.has(metric.type))
-          found.set(metric.type, { name: String(metric.name ?? metric.type), value: metric.value, how: metric.args });
+          found.set(metric.type, { name: String(metric.name ?? metric.type), value: metric.value, how: result.dataset?.args ?? metric.args });
   return found;
 }
 
