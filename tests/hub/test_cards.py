@@ -98,10 +98,10 @@ def test_cards_of_earlier_versions_are_read():
 
 
 def test_a_template_that_asks_for_what_is_not_there_says_so(tmp_path, monkeypatch):
-    (tmp_path / "card.jinja").write_text("{{ nmae }}")
+    (tmp_path / "card.jinja").write_text("{{ no_such_name }}")
     monkeypatch.setattr(model_card, "TEMPLATE", tmp_path / "card.jinja")
     files = prepare(model := BetaVAE(image_shape=(1, 32, 32)), tmp_path / "model", Facts())
-    with pytest.raises(Exception, match="'nmae' is undefined"):
+    with pytest.raises(Exception, match="'no_such_name' is undefined"):
         body_of(model, "me/model", Facts(), files)
 
 
