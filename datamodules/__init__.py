@@ -8,6 +8,7 @@ from unknot.datamodules.base import BatchDataModule, FiniteDataModule
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
+from unknot.datamodules.laplace_pairs import LaplacePairDataModule
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.own.frames import FramePairDataModule
 from unknot.datamodules.own.images import ImageDataModule
@@ -21,9 +22,13 @@ from unknot.datamodules.published.mpi3d import MPI3D
 from unknot.datamodules.published.shapes3d import Shapes3D
 from unknot.datamodules.published.smallnorb import SmallNORB
 from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
-from unknot.datamodules.scenes.layout import SceneDataset, Scenes, SetBatch
+from unknot.datamodules.scenes.drawn import DrawnScenes
+from unknot.datamodules.scenes.layout import Property, SceneDataset, Scenes, SetBatch
+from unknot.datamodules.scenes.pong import InterventionalPong
+from unknot.datamodules.scenes.room_scenes import RoomScenes
 from unknot.datamodules.scenes.rooms3d import Rooms3D
 from unknot.datamodules.scenes.scene_pairs import ClevrObject, ScenePairDataModule
+from unknot.datamodules.scenes.sprites import MultiDSprites, Tetrominoes
 from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.splits import HeldOut, Split
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
@@ -85,6 +90,7 @@ __all__ = [
     "ColorDSprites",
     "Correlated",
     "DSprites",
+    "DrawnScenes",
     "FactorDataModule",
     "FactorSpace",
     "FiniteDataModule",
@@ -93,18 +99,23 @@ __all__ = [
     "GroundTruthDataset",
     "HeldOut",
     "ImageDataModule",
+    "InterventionalPong",
     "LabelledDataModule",
     "LabelledImageDataset",
     "Labelling",
+    "LaplacePairDataModule",
     "Matrices",
     "MatrixDataModule",
+    "MultiDSprites",
     "Noisy",
     "NoisyDSprites",
     "PairDataModule",
     "Partial",
     "Perfect",
     "Permuted",
+    "Property",
     "Resized",
+    "RoomScenes",
     "Rooms3D",
     "SceneDataset",
     "ScenePairDataModule",
@@ -116,6 +127,7 @@ __all__ = [
     "SmallNORB",
     "Split",
     "StreamDataModule",
+    "Tetrominoes",
     "WalkDataModule",
     "Weighted",
     "draw_masks",

@@ -12,7 +12,7 @@ from torch import Tensor
 from unknot.arguments import height_and_width, two_numbers, whole
 from unknot.datamodules.grid import Records, fingerprint, with_progress
 from unknot.datamodules.own.decode import load_image, naming
-from unknot.datamodules.scenes.layout import SceneDataset, Scenes, SetBatch, objects_of
+from unknot.datamodules.scenes.layout import CLEVR_PROPERTIES, SceneDataset, Scenes, SetBatch, objects_of
 from unknot.files import cache_dir
 
 DISCOVERY_CROP = (29, 221, 64, 256)
@@ -47,6 +47,7 @@ class CLEVR(SceneDataset):
     """
 
     name = "clevr"
+    properties = CLEVR_PROPERTIES
     licence = "CC BY 4.0"
     url = "https://dl.fbaipublicfiles.com/clevr/CLEVR_v1.0.zip"
 

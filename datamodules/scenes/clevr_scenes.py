@@ -1,25 +1,19 @@
 """ClevrScenes: scenes in the manner of CLEVR, sampled by its rules and drawn by ray-casting instead of downloaded."""
 
-import hashlib
 import itertools
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unknot.arguments import height_and_width, two_numbers, whole
+from unknot.arguments import height_and_width, whole
 from unknot.clevr_objects import COLORS, MATERIALS, OBJECT_SIZE, SHAPES, SIZES
-from unknot.datamodules.grid import Records, with_progress
-from unknot.datamodules.scenes.layout import CAMERA, FRAME, LAMPS, RADII, SceneDataset, Scenes, SetBatch
+from unknot.datamodules.scenes.drawn import DrawnScenes
+from unknot.datamodules.scenes.layout import CAMERA, CLEVR_PROPERTIES, FRAME, LAMPS, RADII, Scenes
 from unknot.datamodules.scenes.raycast import Hits, Kind, Solids, cast, cast_outlines
 from unknot.datamodules.scenes.shading import ground, shade
-from unknot.files import cache_dir
-from unknot.randomness import derive_seed
 
 # Sampling: the rules of CLEVR's generator.
 
@@ -217,7 +211,7 @@ def _masks(scenes: Scenes, hits: Hits, size: tuple[int, int]) -> Tensor:
     return masks.view(-1, *size)
 
 
-class ClevrScenes(SceneDataset):
+class ClevrScenes(DrawnScenes):
     """CLEVR-like scenes with masks, drawn instead of downloaded: endless, or a fixed number of them in a file.
 
     Layouts follow the rules of CLEVR's generator (:func:`sample_scenes`), camera, colours and targets are CLEVR's, and
@@ -239,7 +233,9 @@ class ClevrScenes(SceneDataset):
     """
 
     name = "clevr_scenes"
-    licence = "drawn here"
+    file_name = "clevr-scenes"
+    object_size = OBJECT_SIZE
+    properties = CLEVR_PROPERTIES
 
     def __init__(
         self,
@@ -251,76 +247,21 @@ class ClevrScenes(SceneDataset):
         value_range: tuple[float, float] = (0.0, 1.0),
         samples: int = 2,
     ) -> None:
-        self.image_size = height_and_width(image_size)
-        self.min_objects = whole("min_objects", min_objects)
-        self.max_objects = whole("max_objects", max_objects, least=self.min_objects)
+        super().__init__(image_size, max_objects, min_objects, num_scenes, seed, value_range)
         if self.max_objects > MOST_OBJECTS:
             raise ValueError(f"max_objects must be at most {MOST_OBJECTS}, got {max_objects}: more find no room.")
-        self.num_scenes = None if num_scenes is None else whole("num_scenes", num_scenes)
-        self.seed = whole("seed", seed, least=None)
-        self.value_range = two_numbers(value_range)
         self.samples = whole("samples", samples)
-        self._records: Records | None = None
 
-    @property
-    def endless(self) -> bool:
-        """Without ``num_scenes``."""
-        return self.num_scenes is None
-
-    def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
-        """``n`` new examples."""
-        images, targets, masks = self._draw(n, generator)
-        return SetBatch(self._floats(images), targets, masks)
-
-    def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers, of those in the file."""
-        self.prepare()
-        assert self._records is not None
-        records = self._records[[range(len(self))[int(index)] for index in indices]]
-        image, mask, target = (torch.from_numpy(np.ascontiguousarray(records[name])) for name in _FIELDS)
-        return SetBatch(self._floats(image), target, mask)
-
-    def prepare(self) -> None:
-        """With ``num_scenes``: draw them, unless that was done before."""
-        if self.num_scenes is not None and self._records is None:
-            height, width = self.image_size
-            shapes = ((3, height, width), (height, width), (self.max_objects, OBJECT_SIZE))
-            dtype = np.dtype([*zip(_FIELDS, ("u1", "u1", "<f4"), shapes, strict=True)])
-            options = [VERSION, self.min_objects, self.max_objects, self.samples, self.seed]
-            key = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:16]
-            self._records = Records(
-                cache_dir() / f"clevr-scenes-{height}x{width}-{self.num_scenes}-{key}.npy",
-                dtype,
-                self.num_scenes,
-                lambda: with_progress(self._chunks(dtype), len(self), "drawing scenes"),
-            )
-
-    def __len__(self) -> int:
-        if self.num_scenes is None:
-            raise TypeError("Endless ClevrScenes have no length and no numbers: use draw(), or give num_scenes.")
-        return self.num_scenes
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+    def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, 19]`` and masks uint8 ``[n, H, W]``."""
         scenes = sample_scenes(n, generator, self.min_objects, self.max_objects, self.image_size)
         images, masks = draw_scenes(scenes, self.image_size, self.samples)
         return images, scenes.targets(self.max_objects), masks
 
-    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[np.void]]:
-        """The scenes of the file. The first ones are the same however many there are."""
-        assert self.num_scenes is not None
-        for number, start in enumerate(range(0, self.num_scenes, CHUNK_SCENES)):
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, number))
-            chunk = np.empty(CHUNK_SCENES, dtype)
-            chunk["image"], chunk["target"], chunk["mask"] = (
-                part.numpy() for part in self._draw(CHUNK_SCENES, generator)
-            )
-            yield chunk[: self.num_scenes - start]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it
+    def drawing_options(self) -> list[Any]:
+        """Objects, rays and seed."""
+        return [VERSION, self.min_objects, self.max_objects, self.samples, self.seed]
 
 
 VERSION = 1  # of the drawings; files of another are drawn again
-CHUNK_SCENES = 256
 MOST_OBJECTS = 11
-_FIELDS = ("image", "mask", "target")

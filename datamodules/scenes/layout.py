@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +21,38 @@ RADII = (0.35, 0.7)  # of small and large objects; half the side of a cube
 LENS = 35 / 32  # focal length in widths of the sensor
 
 
+class Property(NamedTuple):
+    """A property of objects: where it is in a row of targets.
+
+    Args:
+        name: of the property.
+        start: first column.
+        stop: column after the last one.
+        kind: ``"class"`` for one-hot classes, ``"number"`` for one or several numbers.
+    """
+
+    name: str
+    start: int
+    stop: int
+    kind: Literal["class", "number"]
+
+
+CLEVR_PROPERTIES = (
+    Property("coords", 0, 3, "number"),
+    Property("size", 3, 5, "class"),
+    Property("material", 5, 7, "class"),
+    Property("shape", 7, 10, "class"),
+    Property("color", 10, 18, "class"),
+)
+
+
 class SetBatch(NamedTuple):
     """Images, the sets of objects in them, and which object each pixel shows.
 
     Args:
         images: float32 ``[B, 3, H, W]``.
-        targets: float32 ``[B, max_objects, 19]``, see :meth:`Scenes.targets`.
+        targets: float32 ``[B, max_objects, P]``, a row of properties for each object, of which the last one is 1 for a
+            real object and 0 for padding; for CLEVR P is 19, see :meth:`Scenes.targets`.
         masks: uint8 ``[B, H, W]``: 0 is background, i + 1 the object of row i; ``None`` where there are none.
     """
 
@@ -235,8 +261,8 @@ def fit_camera(coords: Tensor, pixel_coords: Tensor, frame: tuple[int, int] = FR
 class SceneDataset(Dataset[SetBatch]):
     """Images with sets of objects.
 
-    Subclasses have ``image_size`` (height, width), ``max_objects`` and ``value_range``. They implement ``__len__`` and
-    :meth:`batch`; or, where ``endless`` says so, :meth:`draw`.
+    Subclasses have ``image_size`` (height, width), ``max_objects``, ``value_range`` and ``properties``, which name the
+    columns of targets. They implement ``__len__`` and :meth:`batch`; or, where ``endless`` says so, :meth:`draw`.
     """
 
     name: str
@@ -244,6 +270,7 @@ class SceneDataset(Dataset[SetBatch]):
     image_size: tuple[int, int]
     max_objects: int
     value_range: tuple[float, float] = (0.0, 1.0)
+    properties: tuple[Property, ...] = ()
 
     @property
     def endless(self) -> bool:

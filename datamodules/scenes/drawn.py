@@ -1,0 +1,120 @@
+"""Scenes that are drawn: new ones for every batch, or a fixed number of them in a file of the cache."""
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unknot.arguments import height_and_width, two_numbers, whole
+from unknot.datamodules.grid import Records, with_progress
+from unknot.datamodules.scenes.layout import SceneDataset, SetBatch
+from unknot.files import cache_dir
+from unknot.randomness import derive_seed
+
+CHUNK_SCENES = 256
+_FIELDS = ("image", "mask", "target")
+
+
+class DrawnScenes(SceneDataset):
+    """Scenes that a subclass draws; every data set of drawn scenes takes these arguments besides its own.
+
+    Subclasses implement :meth:`sample`, set ``file_name`` and ``object_size``, the length of a row of targets, and
+    list in :meth:`drawing_options` what else the drawings depend on.
+
+    Args:
+        image_size: (height, width), or one number for both.
+        max_objects: most objects in a scene, and rows of a target.
+        min_objects: fewest objects in a scene.
+        num_scenes: draw so many once, into a memory-mapped file in the cache; ``None`` draws new ones for every batch.
+        seed: of the scenes in the file. (Endless scenes come from the generator that :meth:`draw` is given.)
+        value_range: what black and white become.
+    """
+
+    licence = "drawn here"
+    file_name: str
+    object_size: int
+    fewest_objects: int = 1
+
+    def __init__(
+        self,
+        image_size: int | tuple[int, int],
+        max_objects: int,
+        min_objects: int,
+        num_scenes: int | None = None,
+        seed: int = 0,
+        value_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self.image_size = height_and_width(image_size)
+        self.min_objects = whole("min_objects", min_objects, least=self.fewest_objects)
+        self.max_objects = whole("max_objects", max_objects, least=max(1, self.min_objects))
+        self.num_scenes = None if num_scenes is None else whole("num_scenes", num_scenes)
+        self.seed = whole("seed", seed, least=None)
+        self.value_range = two_numbers(value_range)
+        self._records: Records | None = None
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, P]`` and masks uint8 ``[n, H, W]``."""
+
+    @abstractmethod
+    def drawing_options(self) -> list[Any]:
+        """Everything but the size that the drawings depend on, with a version number of their pixels."""
+
+    @property
+    def endless(self) -> bool:
+        """Without ``num_scenes``."""
+        return self.num_scenes is None
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
+        """``n`` new examples."""
+        images, targets, masks = self.sample(n, generator)
+        return SetBatch(self._floats(images), targets, masks)
+
+    def batch(self, indices: Sequence[int]) -> SetBatch:
+        """The examples of these numbers, of those in the file."""
+        self.prepare()
+        assert self._records is not None
+        records = self._records[[range(len(self))[int(index)] for index in indices]]
+        image, mask, target = (torch.from_numpy(np.ascontiguousarray(records[name])) for name in _FIELDS)
+        return SetBatch(self._floats(image), target, mask)
+
+    def prepare(self) -> None:
+        """With ``num_scenes``: draw them, unless that was done before."""
+        if self.num_scenes is not None and self._records is None:
+            height, width = self.image_size
+            shapes = ((3, height, width), (height, width), (self.max_objects, self.object_size))
+            dtype = np.dtype([*zip(_FIELDS, ("u1", "u1", "<f4"), shapes, strict=True)])
+            key = hashlib.sha256(json.dumps(self.drawing_options()).encode()).hexdigest()[:16]
+            self._records = Records(
+                cache_dir() / f"{self.file_name}-{height}x{width}-{self.num_scenes}-{key}.npy",
+                dtype,
+                self.num_scenes,
+                lambda: with_progress(self._chunks(dtype), len(self), "drawing scenes"),
+            )
+
+    def __len__(self) -> int:
+        if self.num_scenes is None:
+            raise TypeError(
+                f"Endless {type(self).__name__} have no length and no numbers: use draw(), or give num_scenes."
+            )
+        return self.num_scenes
+
+    def _chunks(self, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[np.void]]:
+        """The scenes of the file. The first ones are the same however many there are."""
+        assert self.num_scenes is not None
+        for number, start in enumerate(range(0, self.num_scenes, CHUNK_SCENES)):
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, number))
+            chunk = np.empty(CHUNK_SCENES, dtype)
+            chunk["image"], chunk["target"], chunk["mask"] = (
+                part.numpy() for part in self.sample(CHUNK_SCENES, generator)
+            )
+            yield chunk[: self.num_scenes - start]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it
