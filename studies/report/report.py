@@ -1,18 +1,23 @@
 """One page with every analysis that a population allows."""
 
+import base64
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 from unknot.files import replacing
-from unknot.studies.analyses import ANALYSES, Result
-from unknot.studies.claims import Finding, decide_on
-from unknot.studies.population import Missing, Population
-from unknot.studies.report import html_page, markdown_page
+from unknot.studies import claims
+from unknot.studies.analyses import ANALYSES, Number, Result
+from unknot.studies.population import Missing, Population, by_figure, label
+from unknot.studies.report.overview import Overview
 
 CHAPTERS = (
     "Unsupervised Learning of Disentangled Representations",
@@ -39,9 +44,9 @@ class Report:
     resamples: int = 500
 
     @cached_property
-    def claims(self) -> list[Finding]:
+    def claims(self) -> list[claims.Finding]:
         """The thesis' claims that the table can decide; none where only some analyses were asked for."""
-        return [] if self.table is None else decide_on(self.table, self.resamples)
+        return [] if self.table is None else claims.decide_on(self.table, self.resamples)
 
     def numbers(self) -> pd.DataFrame:
         """All numbers, with their interval, what chance gives and what the thesis prints."""
@@ -86,19 +91,74 @@ class Report:
             The path of the page.
         """
         target = Path(folder)
-        pictures = {}
+        pictures = {result.name: _png(result.figure()) for result in self.results}
+        if self.overview.medians:
+            pictures["overview"] = _png(self.overview.figure())
+        for name, picture in pictures.items():
+            _write(target / f"{name}.png", picture)
         for result in self.results:
-            buffer = io.BytesIO()
-            result.figure().savefig(buffer, format="png", dpi=DPI)
-            pictures[result.name] = buffer.getvalue()
-            _write(target / f"{result.name}.png", buffer.getvalue())
             _write(target / f"{result.name}.csv", result.table.to_csv(index=False).encode())
         _write(target / "numbers.csv", self.numbers().to_csv(index=False).encode())
         _write(target / "signs.csv", self.signs().to_csv(index=False).encode())
-        _write(target / "report.md", markdown_page.page(self, title).encode())
-        page = target / "report.html"
-        _write(page, html_page.page(self, title, pictures).encode())
-        return page
+        context = self._context(title)
+        encoded = {name: base64.b64encode(picture).decode() for name, picture in pictures.items()}
+        markdown, page = (
+            _render("page.md.j2", context).strip() + "\n",
+            _render("page.html.j2", context | {"pictures": encoded}),
+        )
+        _write(target / "report.md", markdown.encode())
+        _write(target / "report.html", page.encode())
+        return target / "report.html"
+
+    @cached_property
+    def overview(self) -> Overview:
+        """Scores by method and strength."""
+        return Overview.of(self.population)
+
+    def _context(self, title: str) -> dict[str, Any]:
+        """Everything that the templates show."""
+        frame = self.population.frame
+        methods = by_figure(map(str, frame.method))
+        of = pd.crosstab(frame.method.astype(str), frame.dataset.astype(str))
+        totals = frame.groupby(frame.method.astype(str)).agg(settings=("setting", "nunique"), seeds=("seed", "nunique"))
+        colours = {"reproduced": "yes", "contradicted": "no"}
+        verdicts = ", ".join(f"{number} {verdict}" for verdict, number in claims.counts(self.claims).items())
+        sentences = self.overview.sentences
+        if self.claims:
+            sentences = [
+                *sentences,
+                f"Of {len(self.claims)} claims of the thesis that these models can decide: {verdicts}.",
+            ]
+        return {
+            "title": title,
+            "models": len(frame),
+            "results": self.results,
+            "tried": len(self.results) + len(self.missing) + len(self.broken),
+            "notes": self.population.notes,
+            "overview": bool(self.overview.medians),
+            "sentences": sentences,
+            "datasets": list(of.columns),
+            "counts": [(label(m), [*of.loc[m], *totals.loc[m]]) for m in methods],
+            "claims": [(claims.cells(finding), colours.get(finding.verdict, "")) for finding in self.claims],
+            "claims_table": claims.markdown(self.claims) if self.claims else "",
+            "verdicts": verdicts,
+            "rule": claims.RULE,
+            "printed": [(r, number) for r in self.results for number in r.numbers if not np.isnan(number.thesis)],
+            "chapters": [
+                (chapter, [self._entry(name) for name in names]) for chapter, names in self.chapters().items()
+            ],
+        }
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        """Return what the templates show of one analysis."""
+        result = next((result for result in self.results if result.name == name), None)
+        return {
+            "name": name,
+            "about": ANALYSES[name].about,
+            "result": result,
+            "signs": [sign for sign in result.signs if sign.agrees is not None] if result else [],
+            "words": self.missing.get(name) or f"Could not be computed: {self.broken.get(name)}",
+        }
 
     def chapters(self) -> dict[str, list[str]]:
         """Names of the analyses that were tried, by chapter of the thesis."""
@@ -147,6 +207,31 @@ def make_report(
         except Exception as error:  # one analysis must not take the others with it; the page says so
             report.broken[name] = f"{type(error).__name__}: {error}"
     return report
+
+
+def _render(template: str, context: dict[str, Any]) -> str:
+    """Fill a template; text from a table is escaped in HTML."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|")
+    environment.globals["between"] = _between
+    return environment.get_template(template).render(context)
+
+
+def _between(number: Number, to: str) -> str:
+    """Return the interval of a number as text."""
+    return f"{number.text(number.low)}{to}{number.text(number.high)}" if not np.isnan(number.low) else "–"
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
 
 
 def _write(path: Path, content: bytes) -> None:

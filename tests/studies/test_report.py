@@ -1,6 +1,7 @@
 """The page: whole, self-contained, and in words where a population allows nothing."""
 
 import base64
+import itertools
 import re
 import subprocess
 import sys
@@ -54,9 +55,29 @@ def test_markdown_says_what_the_page_says(small: pd.DataFrame, tmp_path: Path) -
         for number in result.numbers:  # once in its section, and once more where the thesis prints it
             row = rf"\| {re.escape(number.label)} \| {re.escape(number.text(number.value))} \|"
             assert len(re.findall(row, text)) == 1 + (not np.isnan(number.thesis))
-    assert set(re.findall(r"\]\((.*?)\)", text)) == {f"{result.name}.png" for result in report.results}
-    assert all((tmp_path / f"{result.name}.png").is_file() for result in report.results)
+    names = {"overview", *(result.name for result in report.results)}
+    assert set(re.findall(r"\]\((.*?)\)", text)) == {f"{name}.png" for name in names}
+    assert all((tmp_path / f"{name}.png").is_file() for name in names)
+    assert text.index("overview.png") < text.index("##")
+    assert "\n\n\n" not in text
     assert f"* {ANALYSES['semi_supervised'].about['title']} {report.missing['semi_supervised']}" in text
+
+
+def test_a_report_opens_with_methods_by_strength(small: pd.DataFrame) -> None:
+    overview = make_report(small, ["unfairness"], resamples=10).overview
+    assert list(overview.medians) == ["dsprites, MIG", "dsprites, DCI"]
+    single = small[small.method == "BetaTCVAE"]
+    expected = single.groupby("strength").mig.median()
+    row = overview.medians["dsprites, MIG"].loc["β-TCVAE"].dropna()
+    assert row.tolist() == expected.tolist()
+    assert overview.strengths["dsprites, MIG"].loc["β-TCVAE"].dropna().tolist() == expected.index.tolist()
+    highest = small.groupby(["method", "strength", "data.k"], dropna=False).mig.median().max()
+    assert overview.sentences[0].startswith(f"On dsprites the highest median MIG is {highest:.2f}, of ")
+    # by another route: absolute differences of all pairs of models of one setting
+    keys = ["method", "strength", "data.k", "data.num_labels"]
+    groups = small.groupby([key for key in keys if key in small], dropna=False)
+    apart = [abs(a - b) for _, part in groups for a, b in itertools.combinations(part.mig, 2)]
+    assert f"{np.median(apart):.3f} with another seed" in overview.sentences[1]
 
 
 def nan_columns(table: pd.DataFrame) -> pd.DataFrame:
