@@ -46,7 +46,7 @@ class Protocol:
         return self.samples | ({} if self.law == "training" else {"law": self.law})
 
     @property
-    def samples(self) -> dict[str, int]:
+    def samples(self) -> dict[str, Any]:
         """How many samples are drawn, and with which seed: arguments of ``evaluate``."""
         return {name: getattr(self, name) for name in ("num_train", "num_test", "seed", "repeats")}
 
