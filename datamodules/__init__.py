@@ -11,6 +11,7 @@ from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noi
 from unknot.datamodules.laplace_pairs import LaplacePairDataModule
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.own.frames import FramePairDataModule
+from unknot.datamodules.own.hdf5_scenes import HDF5Scenes
 from unknot.datamodules.own.images import ImageDataModule
 from unknot.datamodules.own.labelled_images import LabelledImageDataset
 from unknot.datamodules.pairs import PairDataModule
@@ -97,6 +98,7 @@ __all__ = [
     "FramePairDataModule",
     "GridDataset",
     "GroundTruthDataset",
+    "HDF5Scenes",
     "HeldOut",
     "ImageDataModule",
     "InterventionalPong",
