@@ -1,7 +1,7 @@
-"""What the benchmarks share: two sides measured in turn in one process, by processor time and by the clock.
+"""Measure two sides in turn in one process, by processor time and by the clock.
 
-A script yields rows from ``entries()`` and ends in ``run(entries, main)``: with ``--table`` it prints them as JSON, for
-``benchmarks/table.py`` to gather; without, it prints its own, longer report.
+A script yields rows from ``entries()`` and ends in ``run(entries)``: with ``--table`` it prints them as JSON, for
+``benchmarks/table.py`` to gather; without, as text.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass
 class Row:
-    """How long ours takes beside theirs: ratios above one mean that ours is faster."""
+    """Ratio of their time to ours: above one, ours is faster."""
 
     name: str
     against: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def measured(function: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of a call by processor time and by the clock."""
+    """Return the seconds of a call by processor time and by the clock."""
     clock, processor = time.perf_counter(), time.process_time()
     function()
     return time.process_time() - processor, time.perf_counter() - clock
@@ -48,7 +48,7 @@ def compare(
     threads: int = 1,
     measure: Callable[[Callable[..., Any]], tuple[float, float]] = measured,
 ) -> Row:
-    """Medians of alternating rounds, where there are several after one that is not counted."""
+    """Return medians of alternating rounds. With several rounds, a first one is not counted."""
     if rounds > 1:
         measure(ours), measure(theirs)
     pairs = [(measure(ours), measure(theirs)) for _ in range(rounds)]
@@ -56,17 +56,21 @@ def compare(
     return Row(name, against, other[0] / mine[0], other[1] / mine[1], mine[0], rounds, threads)
 
 
-def run(entries: Callable[[], Iterable[Row]], main: Callable[[], None]) -> None:
-    """Rows as JSON for the table, or the report of the script."""
-    if sys.argv[1:] != ["--table"]:
+def run(entries: Callable[[], Iterable[Row]], main: Callable[[], None] | None = None) -> None:
+    """Print the rows: as JSON for the table with ``--table``, else as text, or the report of the script."""
+    if sys.argv[1:] == ["--table"]:
+        for row in entries():
+            print(json.dumps(asdict(row)), flush=True)
+    elif main:
         main()
-        return
-    for row in entries():
-        print(json.dumps(asdict(row)), flush=True)
+    else:
+        for row in entries():
+            times = f"{row.processor:6.2f} (processor) {row.clock:6.2f} (clock)"
+            print(f"{row.name:<64} {times} times as fast as {row.against}", flush=True)
 
 
 def fill(page: str, source: str, text: str) -> str:
-    """A page with the text between the marks of what it is made from."""
+    """Return the page with the text between the marks that name its source."""
     begin, end = f"<!-- from {source} -->", f"<!-- end of {source} -->"
     before, first, rest = page.partition(begin)
     _, last, after = rest.partition(end)

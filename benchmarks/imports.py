@@ -1,8 +1,8 @@
-"""How long `import unknot.zoo` and others take beside Lightning alone, in processor time.
+"""Import time of `unknot.zoo` and others beside Lightning alone.
 
     python benchmarks/imports.py
 
-Every import is a process of its own; they take turns, and the least of each counts.
+Every import is a process of its own.
 """
 
 import resource
@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 
 from common import Row, compare, run
 
-ROUNDS = 5
 MODULES = ("pytorch_lightning", "unknot.datamodules", "unknot.zoo", "torch", "unknot.metrics.functional")
 
 
 def seconds(module: str) -> float:
-    """Processor time of a Python that imports a module."""
+    """Return the processor time of a Python that imports a module."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -26,7 +25,7 @@ def seconds(module: str) -> float:
 
 
 def entries() -> Iterator[Row]:
-    """Each of ours beside Lightning; a ratio of one means that it costs nothing on top."""
+    """Compare each with Lightning; a ratio of one means that it costs nothing on top."""
 
     def both(side: Callable[[], str]) -> tuple[float, float]:
         start = time.perf_counter()
@@ -36,16 +35,5 @@ def entries() -> Iterator[Row]:
         yield compare(f"import {module}", lambda name=module: name, MODULES[0], lambda: MODULES[0], 3, measure=both)
 
 
-def main() -> None:
-    """Print a table."""
-    taken = {module: [] for module in MODULES}
-    for _ in range(ROUNDS):
-        for module in MODULES:
-            taken[module].append(seconds(module))
-    least = min(taken[MODULES[0]])
-    for module in MODULES:
-        print(f"{module:<20} {min(taken[module]):6.2f} s  {min(taken[module]) / least:5.2f} times Lightning")
-
-
 if __name__ == "__main__":
-    run(entries, main)
+    run(entries)

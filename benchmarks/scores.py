@@ -1,4 +1,4 @@
-"""Fill the tables of scores in README.md and docs/measured.md (trained models) and in docs/hub.md (checkpoints).
+"""Fill the tables of scores in README.md and docs/studies/scores.md (trained models) and in docs/hub.md (checkpoints).
 
 python benchmarks/scores.py
 """
@@ -116,7 +116,7 @@ def pages() -> dict[Path, str]:
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
     populations = "\n\n".join(text for text in texts if text)
     rows = checkpoints(list_checkpoints(sources=["shipped"]))
-    filled = {"README.md": (POPULATIONS, at_a_glance()), "docs/measured.md": (POPULATIONS, populations)}
+    filled = {"README.md": (POPULATIONS, at_a_glance()), "docs/studies/scores.md": (POPULATIONS, populations)}
     filled["docs/hub.md"] = (CHECKPOINTS, rows)
     return {
         ROOT / page: fill((ROOT / page).read_text(encoding="utf-8"), source, text)

@@ -7,9 +7,7 @@ compute the same function; ours projects the slots instead of the inputs. Rounds
 meets both.
 """
 
-import argparse
 import os
-import statistics
 import time
 from collections.abc import Iterator
 
@@ -18,7 +16,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from common import Row, compare, run
 from slot_attention import SlotAttention as Theirs
-from tqdm.auto import tqdm
 
 from unknot.zoo import SlotAttention
 
@@ -26,7 +23,7 @@ BATCH, INPUTS, DIM, SLOTS, ITERATIONS = 32, 1024, 64, 10, 3
 
 
 def seconds(module: torch.nn.Module, inputs: torch.Tensor) -> float:
-    """CPU time of one forward and backward pass, with gradients of inputs and weights."""
+    """Return the CPU time of one forward and backward pass, with gradients of inputs and weights."""
     inputs.grad = None
     module.zero_grad()
     start = time.process_time()
@@ -37,7 +34,7 @@ def seconds(module: torch.nn.Module, inputs: torch.Tensor) -> float:
 
 
 def same_function(ours: SlotAttention) -> float:
-    """Largest difference of the slots after copying all weights, from the same noise."""
+    """Return the largest difference of the slots after copying all weights, from the same noise."""
     reference = Theirs(SLOTS, DIM, ITERATIONS)
     with torch.no_grad():
         for layer in (reference.to_q, reference.to_k, reference.to_v):
@@ -63,42 +60,15 @@ def same_function(ours: SlotAttention) -> float:
 
 
 def entries() -> Iterator[Row]:
-    """Both modules on the same inputs."""
+    """Compare both modules on the same inputs, after checking that they compute the same function."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ours, theirs = SlotAttention(SLOTS, DIM, num_iterations=ITERATIONS), Theirs(SLOTS, DIM, ITERATIONS)
     inputs = torch.randn(BATCH, INPUTS, DIM, requires_grad=True)
+    assert same_function(ours) < 1e-4
     name = "Slot Attention, forward and backward"
     yield compare(name, lambda: seconds(ours, inputs), "slot-attention", lambda: seconds(theirs, inputs), 15)
 
 
-def main() -> None:
-    """Alternate, and print medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    modules = {
-        "unknot": SlotAttention(SLOTS, DIM, num_iterations=ITERATIONS),
-        "slot-attention": Theirs(SLOTS, DIM, ITERATIONS),
-    }
-    inputs = torch.randn(BATCH, INPUTS, DIM, requires_grad=True)
-    for module in modules.values():
-        for _ in range(3):
-            seconds(module, inputs)
-    times: dict[str, list[float]] = {name: [] for name in modules}
-    for _ in tqdm(range(arguments.rounds), leave=False, disable=None):
-        for name, module in modules.items():
-            times[name].append(seconds(module, inputs))
-    print(f"torch {torch.__version__}, 1 thread, batch {BATCH}, N {INPUTS}, D {DIM}, K {SLOTS}, T {ITERATIONS}")
-    for name, values in times.items():
-        print(f"{name:<16} median {1e3 * statistics.median(values):6.1f} ms   least {1e3 * min(values):6.1f} ms")
-    ours, theirs = times.values()
-    ratio = statistics.median(theirs) / statistics.median(ours)
-    print(f"ratio            median {ratio:.2f}      least {min(theirs) / min(ours):.2f}")
-    print(f"same function: slots differ by at most {same_function(modules['unknot']):.1e}")
-
-
 if __name__ == "__main__":
-    run(entries, main)
+    run(entries)

@@ -22,18 +22,7 @@ from common import fill
 HERE = Path(__file__).parent
 TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 SOURCE = "benchmarks/table.json"
-SCRIPTS = (
-    "train_throughput",
-    "subnormal",
-    "threads",
-    "imports",
-    "dsprites",
-    "scenes",
-    "metrics",
-    "slots",
-    "reasoning",
-    "solvers",
-)
+SCRIPTS = ("training", "imports", "data", "metrics", "slots", "solvers")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
 SLOWER = 0.9
 AT_A_GLANCE = {
@@ -69,9 +58,11 @@ def main() -> None:
     README.write_text(fill(README.read_text(encoding="utf-8"), SOURCE, at_a_glance(rows.values())), encoding="utf-8")
 
 
-INTRODUCTION = """Written by `make bench`. Both sides of a row run in turn in one process, or each in its own where
-imports or threads are measured; a ratio above one means that unknot is faster. Processor time is that of all threads
-and hardly depends on what else the machine does; the clock does, and a high load is stated.
+INTRODUCTION = """`make bench` writes this page. Both sides of a row run in turn in one process, or each in its own
+where imports or threads are measured. A ratio above one means that unknot is faster. Processor time is that of all
+threads and hardly depends on what else the machine does; the clock does, so the load of the machine is stated.
+
+Have a GPU? `python benchmarks/gpu.py` measures training, encoding and Slot Attention there and prints a table to paste.
 """
 
 

@@ -35,7 +35,7 @@ def wait_passively() -> bool:
 
     PyTorch's threads spin while they wait for each other, by the habit of OpenMP. Beside any other busy process that is
     what they mostly do: a training with two threads on two cores falls to a fraction of its speed, which
-    ``benchmarks/threads.py`` measures. Sets ``OMP_WAIT_POLICY`` of this process and its children, unless the
+    ``benchmarks/training.py`` measures. Sets ``OMP_WAIT_POLICY`` of this process and its children, unless the
     environment says otherwise. OpenMP reads it when torch is imported; later it has no effect, and a warning says so.
     """
     if any(os.environ.get(name) for name in WAITING):
@@ -70,7 +70,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed memory instead of giving it back to the kernel.
 
     A training step on a CPU frees and takes tens of megabytes. By default they come anew from the kernel, page by
-    page, which is about a quarter of a step (measured in ``benchmarks/train_throughput.py``). Does nothing on other
+    page, which is about a quarter of a step (measured in ``benchmarks/training.py``). Does nothing on other
     systems, or where the user has set glibc's own ``MALLOC_TRIM_THRESHOLD_`` or ``MALLOC_MMAP_THRESHOLD_``.
     """
     chosen = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys()

@@ -1,6 +1,7 @@
 """The table of ratios: what is measured, what is written, and what is said to be slower."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,11 +63,23 @@ def test_the_page_has_the_committed_table(tmp_path: Path, monkeypatch: pytest.Mo
     assert json.loads((tmp_path / "TABLE").read_text())["rows"][0]["machine"]["torch"]
 
 
-def test_a_script_prints_its_rows_as_json() -> None:
-    done = subprocess.run([sys.executable, str(HERE / "dsprites.py"), "--table"], capture_output=True, text=True)
+def test_a_script_prints_its_rows_as_json(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from common import compare, run\n"
+        "def entries():\n"
+        "    yield compare('sums', lambda: sum(range(10)), 'loops', lambda: [i for i in range(10)])\n"
+        "run(entries)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run([*command, "--table"], env=environment, capture_output=True, text=True, check=True)
     row = json.loads(done.stdout)
-    assert row["against"] == "image by image"
+    assert row["against"] == "loops"
     assert {"name", "processor", "clock", "seconds", "rounds", "threads"} <= row.keys()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("sums ")
+    assert done.stdout.endswith("times as fast as loops\n")
 
 
 @pytest.mark.usefixtures("benchmarks")
@@ -115,3 +128,12 @@ def test_seeds_and_draws_are_told_apart() -> None:
     assert "FactorVAE" not in text  # two settings of one seed: the better one is so by luck too
     assert over_seeds(table[table["seed"] == 0], "x") == ""
     assert "That of draws, of 10,000 + 5,000 images for one model, is 0.0141 for MIG." in text
+
+
+@pytest.mark.slow
+def test_the_table_for_a_gpu_can_be_printed_without_one() -> None:
+    command = [sys.executable, str(HERE / "gpu.py"), "--device", "cpu", "--steps", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| `") or line.startswith("| encoding")]
+    assert len(rows) >= 5
+    assert "× a bare loop" in rows[0]

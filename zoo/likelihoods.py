@@ -27,7 +27,7 @@ def without_traces(outputs: Tensor) -> Tensor:
 
     A trained decoder is sure of black pixels: with a logit of -88, σ(l) is subnormal, and with larger ones its products
     with the weights of the layers before are. Processors are slow with such numbers: with them left in, a step of a
-    trained model takes about twice as long as without them (``benchmarks/subnormal.py``).
+    trained model takes about twice as long as without them (``benchmarks/training.py``).
     """
     eager = not torch.compiler.is_compiling()
     if eager and outputs.requires_grad and outputs.is_cpu and outputs.dtype == torch.float32:

@@ -1,29 +1,25 @@
-"""How fast training is beside a bare PyTorch loop, for every model, and how long it waits for data.
+"""Training steps: `trainer.fit` and `unknot.training.fit` beside a bare loop, subnormal numbers, waiting threads.
 
-Measured are `trainer.fit` alone and `unknot.training.fit`, which keeps the folder of a run as well, as `unknot fit` and
-the jobs of studies do.
+    python benchmarks/training.py
 
-Both sides train the same networks with the same objective on batches of 64. The bare loop is written out below as one
-would write it, in the default layout, with `torch.optim.Adam`, without checks or logging, and has its batches in memory
-as finished float tensors; the others draw them as a user's run does, log to CSV and check their losses. Times are
-of the processor, so that what else runs matters less. Rounds alternate, so that a change of the machine's speed meets
-both. Both run in one process, where glibc keeps freed memory, as `unknot fit` has it; for the β-VAE a third figure is
-the bare loop in a process of its own, without.
+The bare loop trains the same networks with the same objective on batches of 64, as one would write it: the default
+memory layout, `torch.optim.Adam`, no checks, no logging, finished float tensors in memory. The other side draws its
+batches as a user's run does, logs to CSV and checks its losses. Rows about threads are processes of their own, because
+OpenMP reads its settings once.
 """
 
-import argparse
 import contextlib
 import io
 import itertools
 import logging
 import math
-import statistics
+import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,22 +27,21 @@ from common import Row, compare, measured, run
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from unknot.datamodules import DSprites, FactorDataModule, LabelledDataModule, PairDataModule, StreamDataModule
+from unknot.hub import load
 from unknot.lightning import pl
 from unknot.machine import keep_freed_memory
 from unknot.training import fit
-from unknot.zoo import MODELS
+from unknot.zoo import MODELS, vae
 
-WARM_UP = 5
-
+STEPS = 10
 
 # The bare loops: each returns the loss of the model and, for FactorVAE, that of its discriminator.
 
 
 def elbo(model: Any, x: Tensor, mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Reconstruction loss, KL and codes."""
+    """Reconstruction loss, KL and latents."""
     z = mean + torch.exp(logvar / 2) * torch.randn_like(mean)
     reconstruction = F.binary_cross_entropy_with_logits(model.decoder(z), x, reduction="sum") / len(x)
     return reconstruction, 0.5 * (mean**2 + logvar.exp() - logvar - 1).sum(1).mean(), z
@@ -158,52 +153,31 @@ BARE = {
 }
 
 
-def bare_loop(name: str, batches: list[Any], steps: int) -> float:
-    """Seconds per step of a plain loop."""
+def bare_loop(name: str, batches: list[Any], steps: int, device: str = "cpu") -> None:
+    """Train for some steps in a plain loop."""
     torch.manual_seed(0)
-    model: Any = MODELS[name]().to(memory_format=torch.contiguous_format)
+    model: Any = MODELS[name]().to(device=device, memory_format=torch.contiguous_format)
     model.eval()  # trains these networks all the same, with PyTorch's own kernels in every layer
     networks = [[*model.encoder.parameters(), *model.decoder.parameters()]]
     optimizers = [torch.optim.Adam(networks[0], lr=1e-4)]
     if hasattr(model, "discriminator"):
         networks.append(list(model.discriminator.parameters()))
         optimizers.append(torch.optim.Adam(networks[1], lr=1e-4, betas=(0.5, 0.9)))
-    for step, batch in enumerate(itertools.islice(itertools.cycle(batches), steps + WARM_UP)):
-        if step == WARM_UP:
-            start = time.process_time()
-        losses = BARE[name](model, *(batch if isinstance(batch, tuple) else [batch]))
+    for batch in itertools.islice(itertools.cycle(batches), steps):
+        tensors = batch if isinstance(batch, tuple) else [batch]
+        losses = BARE[name](model, *(tensor.to(device) for tensor in tensors))
         for optimizer in optimizers:
             optimizer.zero_grad()
         for loss, parameters in zip(losses, networks, strict=True):
             loss.backward(inputs=[p for p in parameters if p.requires_grad], retain_graph=loss is not losses[-1])
         for optimizer in optimizers:
             optimizer.step()
-    return (time.process_time() - start) / steps
-
-
-class Stopwatch(pl.Callback):
-    """Times the steps after the warm-up, from the start of one batch to the start of another."""
-
-    def __init__(self, data: StreamDataModule) -> None:
-        self.data, self.draw, self.drawing = data, data.draw, 0.0
-        data.draw = self.timed_draw  # type: ignore[method-assign]
-
-    def timed_draw(self, generator: torch.Generator) -> Any:
-        """A batch, timed; there are no workers, so training waits for all of it."""
-        start = time.process_time()
-        batch = self.draw(generator)
-        self.drawing += time.process_time() - start
-        return batch
-
-    def on_train_batch_start(self, trainer: Any, model: Any, batch: Any, batch_idx: int) -> None:
-        """Start after the warm-up."""
-        if batch_idx == WARM_UP:
-            self.start, self.drawing = time.process_time(), 0.0
-        self.stop, self.waited = time.process_time(), self.drawing
+    if device != "cpu":
+        losses[0].item()  # wait for the device
 
 
 def data_for(name: str, dataset: DSprites) -> StreamDataModule:
-    """What this model trains on."""
+    """Return the data module that this model trains on."""
     if name.startswith("S2") or name == "SupervisedVAE":
         return LabelledDataModule(dataset, seed=0)
     if name.endswith(("GVAE", "MLVAE")):
@@ -211,112 +185,58 @@ def data_for(name: str, dataset: DSprites) -> StreamDataModule:
     return FactorDataModule(dataset, seed=0)
 
 
-def trainer_fit(name: str, dataset: DSprites, steps: int) -> tuple[float, float]:
-    """Seconds per step of `trainer.fit`, and the share of them spent on data."""
+def trainer_fit(name: str, dataset: DSprites, steps: int, accelerator: str = "cpu") -> None:
+    """Train for some steps with `trainer.fit`."""
     torch.manual_seed(0)
-    data = data_for(name, dataset)
-    watch = Stopwatch(data)
     with tempfile.TemporaryDirectory() as folder:
         trainer = pl.Trainer(
-            max_steps=steps + WARM_UP + 1,
-            callbacks=[watch],
+            max_steps=steps,
             logger=CSVLogger(folder),
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             limit_val_batches=0,
-            accelerator="cpu",
+            accelerator=accelerator,
+            devices=1,
         )
-        trainer.fit(MODELS[name](), datamodule=data)
-    seconds = watch.stop - watch.start
-    return seconds / steps, watch.waited / seconds
+        trainer.fit(MODELS[name](), datamodule=data_for(name, dataset))
 
 
-def training_fit(name: str, dataset: DSprites, steps: int) -> float:
-    """Seconds per step of `unknot.training.fit`, which keeps a folder with curve, progress and states."""
+def training_fit(name: str, dataset: DSprites, steps: int) -> None:
+    """Train for some steps with `unknot.training.fit`, which keeps a run folder with curve, progress and states."""
     torch.manual_seed(0)
-    data = data_for(name, dataset)
-    watch = Stopwatch(data)
     options = {
-        "max_steps": steps + WARM_UP + 1,
-        "callbacks": [watch],
+        "max_steps": steps,
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "limit_val_batches": 0,
         "accelerator": "cpu",
     }
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        fit(MODELS[name](), data, folder=folder, trainer=options)
-    return (watch.stop - watch.start) / steps
+        fit(MODELS[name](), data_for(name, dataset), folder=folder, trainer=options)
 
 
-def main() -> None:
-    """Alternate, and print medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", choices=sorted(BARE), default=list(BARE), metavar="NAME")
-    parser.add_argument("--steps", type=int, default=60, help="timed steps per round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--plain", action="store_true", help="only the bare loops, in seconds per step")
-    arguments = parser.parse_args()
+def without_start(function: Callable[[int], Any]) -> tuple[float, float]:
+    """Return the seconds of 30 steps: those of 35 minus those of 5."""
+    (least, quickest), (processor, clock) = (measured(lambda steps=steps: function(steps)) for steps in (5, 35))
+    return processor - least, clock - quickest
+
+
+def quiet() -> None:
+    """Silence Lightning."""
     warnings.filterwarnings("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
+
+def fits() -> Iterator[Row]:
+    """Compare with the bare loop, for one model of each kind of batch."""
     dataset = DSprites()
-    if not arguments.plain:
-        keep_freed_memory()
-        print(
-            f"torch {torch.__version__}, {torch.get_num_threads()} threads, batch 64, steps per second of the processor"
-        )
-        print(
-            f"{'model':<14} {'bare':>7} {'Trainer':>7} {'ratio':>7} {'(rounds)':<18} "
-            f"{'fit':>7} {'ratio':>7} {'(rounds)':<18} waits for data"
-        )
-    for name in arguments.models:
-        generator = torch.Generator().manual_seed(0)
-        data = data_for(name, dataset)
-        batches = [data.draw(generator) for _ in range(20)]
-        if arguments.plain:
-            print(bare_loop(name, batches, arguments.steps))
-            continue
-        bares, trainers, fits, shares = [], [], [], []
-        for _ in tqdm(range(arguments.rounds), desc=name, leave=False, disable=None):
-            bares.append(bare_loop(name, batches, arguments.steps))
-            seconds, share = trainer_fit(name, dataset, arguments.steps)
-            trainers.append(seconds)
-            shares.append(share)
-            fits.append(training_fit(name, dataset, arguments.steps))
-        cells = []
-        for times in (trainers, fits):
-            ratios = [bare / seconds for bare, seconds in zip(bares, times, strict=True)]
-            spread = f"({min(ratios):.3f} to {max(ratios):.3f})"
-            cells.append(f"{1 / statistics.median(times):7.2f} {statistics.median(ratios):7.3f} {spread:<18}")
-        print(
-            f"{name:<14} {1 / statistics.median(bares):7.2f} {' '.join(cells)} {100 * statistics.median(shares):.1f} %",
-            flush=True,
-        )
-        if name == "BetaVAE":
-            command = [sys.executable, __file__, "--plain", "--models", name, "--steps", str(arguments.steps)]
-            plain = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            print(f"{'':<14} {1 / plain:7.2f} {'':>7} {plain / statistics.median(fits):7.3f} bare in its own process")
-
-
-def entries() -> Iterator[Row]:
-    """`trainer.fit` beside the bare loop, for one model of each kind of batch."""
-    warnings.filterwarnings("ignore")
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    dataset = DSprites()
-
-    def without_start(function: Callable[[int], Any]) -> tuple[float, float]:
-        (least, quickest), (processor, clock) = (measured(lambda steps=steps: function(steps)) for steps in (5, 35))
-        return processor - least, clock - quickest
-
-    for name in ("BetaVAE", "FactorVAE", "AdaGVAE", "S2BetaVAE"):
+    ways = [(name, "trainer.fit", trainer_fit) for name in ("BetaVAE", "FactorVAE", "AdaGVAE", "S2BetaVAE")]
+    for name, way, train in [*ways, ("BetaVAE", "unknot.training.fit", training_fit)]:
         batches = [data_for(name, dataset).draw(torch.Generator().manual_seed(seed)) for seed in range(20)]
         yield compare(
-            f"30 training steps of {name} by trainer.fit",
-            lambda steps, name=name: trainer_fit(name, dataset, steps),
+            f"30 training steps of {name} by {way}",
+            lambda steps, name=name, train=train: train(name, dataset, steps),
             "a bare loop",
             lambda steps, name=name, batches=batches: bare_loop(name, batches, steps),
             3,
@@ -324,5 +244,95 @@ def entries() -> Iterator[Row]:
         )
 
 
+def subnormal() -> Iterator[Row]:
+    """Compare steps of a trained model, whose sure pixels have gradients too small for ordinary numbers.
+
+    All VAEs leave those gradients out; the other side keeps them.
+    """
+    dataset = DSprites()
+    images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
+    leave_out = vae.without_traces
+    for name in ("adagvae-dsprites", "betatcvae-dsprites"):
+        model = load(f"unknot/{name}").train()
+        adam = torch.optim.Adam(model.parameters(), lr=1e-8, fused=True)  # the model stays as it is
+
+        def steps(model: vae.VAE = model, adam: torch.optim.Adam = adam) -> None:
+            for _ in range(STEPS):
+                adam.zero_grad()
+                model.objective(images, model.encode(images))["loss"].backward()
+                adam.step()
+
+        def with_traces(steps: Callable[[], None] = steps) -> None:
+            vae.without_traces = lambda outputs: outputs
+            steps()
+            vae.without_traces = leave_out
+
+        yield compare(f"{STEPS} steps of a trained {type(model).__name__}", steps, "subnormal gradients", with_traces)
+
+
+TRAIN = """
+import time
+import torch
+from unknot.zoo import BetaVAE
+torch.manual_seed(0)
+model, images = BetaVAE(), torch.rand(64, 1, 64, 64)
+optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+for step in range(18):
+    if step == 3:
+        clock, processor = time.perf_counter(), time.process_time()
+    optimizer.zero_grad()
+    model.losses(images)["loss"].backward()
+    optimizer.step()
+print(time.process_time() - processor, time.perf_counter() - clock)
+"""
+ENVIRONMENTS = {
+    "passive": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},
+    "default": {"OMP_NUM_THREADS": "2"},
+    "one": {"OMP_NUM_THREADS": "1"},
+}
+
+
+def train_in_process(environment: str) -> tuple[float, float]:
+    """Return the seconds of 15 steps in a process of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    words = [sys.executable, "-c", TRAIN]
+    done = subprocess.run(words, env=clean | ENVIRONMENTS[environment], capture_output=True, text=True, check=True)
+    processor, clock = map(float, done.stdout.split()[-2:])
+    return processor, clock
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Keep one core busy."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def threads() -> Iterator[Row]:
+    """Compare passive waiting with the default, and one thread with two."""
+
+    def row(name: str, ours: str, against: str, theirs: str, count: int) -> Row:
+        return compare(name, lambda: ours, against, lambda: theirs, 3, count, lambda side: train_in_process(side()))
+
+    yield row("training with passive waiting, alone", "passive", "default waiting", "default", 2)
+    with busy():
+        yield row("training with passive waiting, beside a busy process", "passive", "default waiting", "default", 2)
+        yield row("training with one thread, beside a busy process", "one", "two threads, passive", "passive", 1)
+
+
+def entries() -> Iterator[Row]:
+    """Yield all rows."""
+    quiet()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    yield from fits()
+    yield from subnormal()
+    yield from threads()
+
+
 if __name__ == "__main__":
-    run(entries, main)
+    run(entries)
