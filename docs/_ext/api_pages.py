@@ -43,8 +43,7 @@ MODULES = {  # modules without an ``__all__`` that pages or public names speak o
     "studies.statistics": "studies",
     "studies.synthetic": "studies",
     "metrics.functional.trees": "metrics.functional",
-    "threads": "studies",
-    "memory": "studies",
+    "machine": "studies",
 }
 
 PLUMBING = {"networks", "registry", "likelihoods", "base", "batches", "labels", "lines", "maps", "errors"}
