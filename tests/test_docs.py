@@ -35,7 +35,7 @@ def test_the_readme_counts_models_data_sets_metrics_and_checkpoints() -> None:
     own_size = {name for name in DATASETS if not re.search(r"_32$|_\d+x\d+", name)}
     for number, things in zip(claim.groups(), (MODELS, own_size, METRICS), strict=True):
         assert int(number) <= len(things) < int(number) + 15, sorted(things)
-    bundled = re.search(r"(\d+) checkpoints come with the package", text)
+    bundled = re.search(r"(\d+) bundled checkpoints load", text)
     assert bundled
     assert int(bundled[1]) == len(list_checkpoints(sources=["shipped"]))
 
