@@ -276,9 +276,9 @@ def prepare() -> None:
         files = ("config.json", "model.safetensors", "README.md")
         BUNDLED[name] = {file: (folder / file).read_bytes() for file in files}
         model = load(folder)
-        from unknot.hub.kinds import data_of
+        from unknot.datamodules import available_dataset
 
-        if dataset := data_of(model.trained_on, model.image_shape):
+        if dataset := available_dataset(model.trained_on, model.image_shape):
             dataset.observe(dataset.factor_space.sample(1))
     refs.BUNDLED = bundled_tables.FOLDER = Path("/nonexistent")
 

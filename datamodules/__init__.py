@@ -1,7 +1,7 @@
 """Factor spaces, ground-truth data sets and LightningDataModules."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from unknot.arguments import did_you_mean
 from unknot.datamodules.base import BatchDataModule, FiniteDataModule
@@ -75,6 +75,24 @@ def find_dataset(name: str) -> GroundTruthDataset:
     if name not in DATASETS:
         raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
     return DATASETS[name]()
+
+
+_made = lru_cache(maxsize=16)(find_dataset)
+
+
+def available_dataset(name: str | None, image_shape: tuple[int, int, int] | None = None) -> GroundTruthDataset | None:
+    """Return the data set of this name if it needs no download, or has been downloaded, and its images fit.
+
+    Args:
+        name: as in ``DATASETS``.
+        image_shape: (channels, height, width) that its images must have.
+    """
+    if name is None or name not in DATASETS:
+        return None
+    dataset = _made(name)
+    is_available = dataset.is_prepared() or not getattr(dataset, "download_size", 0)  # the latter are drawn in seconds
+    fits = image_shape is None or tuple(dataset.image_shape) == tuple(image_shape)
+    return dataset if is_available and fits else None
 
 
 __all__ = [

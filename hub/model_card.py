@@ -16,7 +16,6 @@ from torch import Tensor
 
 from unknot.checkpoints.card import Card, digest, facts_of, finite, plain, write_card
 from unknot.checkpoints.locate import CONFIG, WEIGHTS
-from unknot.hub.kinds import family_of
 from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics.scores import Scores
 from unknot.zoo import MODELS
@@ -75,7 +74,7 @@ def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content],
 
 def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> dict[str, Any]:
     """What the card tells machines."""
-    method, dataset, family = type(model).__name__, model.trained_on, family_of(type(model))
+    method, dataset, family = type(model).__name__, model.trained_on, type(model).family
     tags = ["unknot", _task(type(model)), f"method:{method.lower()}", f"family:{family}"]
     if dataset:
         tags.append(f"zoo-dataset:{plain(dataset, 50).replace(' ', '-').lower()}")
@@ -194,18 +193,14 @@ def snippet(model: Any, repo: str) -> str:
         module = cls.__module__ if cls.__module__ != "__main__" else f"the_module_of_{cls.__name__.lower()}"
         lines = ["from unknot.hub import load", f"import {module}  # which registers {cls.__name__}", ""]
         lines.append(f'model = load("{repo}")')
-    can_do = getattr(model, "capabilities", ())
-    used = next((line for can, line in USES.items() if can in can_do), None)
-    if used or hasattr(model, "represent"):
-        shape = ", ".join(map(str, model.image_shape))
-        lines.append((used or USES["codes"]).format(shape=shape))
+    shape = ", ".join(map(str, model.image_shape))
+    lines += [line.format(shape=shape) for capability, line in USES.items() if capability in model.capabilities][:1]
     return "\n".join(lines)
 
 
 def _task(cls: type[Any]) -> str:
     """Models of codes are scored by how these are disentangled, others by what their family is for."""
-    can_do: frozenset[str] = getattr(cls, "capabilities", frozenset())
-    return family_of(cls) if "codes" not in can_do and can_do & USES.keys() else "disentanglement"
+    return "disentanglement" if "codes" in cls.capabilities or not cls.capabilities else str(cls.family)
 
 
 def _arguments(files: Mapping[str, Content]) -> dict[str, Any]:

@@ -19,23 +19,22 @@ from unknot.checkpoints.card import Card, plain, read_card
 from unknot.checkpoints.errors import AccessError, MissingError
 from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
 from unknot.checkpoints.names import check_repo_id
+from unknot.datamodules import available_dataset
 from unknot.files import read_limited, replacing
-from unknot.hub.kinds import data_of
 from unknot.hub.listing import pull, read_config
 from unknot.hub.model_card import RESULTS, Content, Facts, card_text, check_scores, eval_results, facts_from, filled
 from unknot.inference import evaluation_mode
 from unknot.training import RunFolder
 from unknot.training.score_file import ScoreFile
-from unknot.zoo import VAE, Model
+from unknot.zoo import Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 
-AnyModel = VAE | Model
 GENERATED = {"pictures/traversals.png", "pictures/reconstructions.png", "training.yaml", "training.csv", RESULTS}
 """Files that go with old weights."""
 
 
 def push(
-    model: AnyModel,
+    model: Model,
     repo: str,
     scores: Mapping[str, float] | None = None,
     private: bool | None = None,
@@ -154,7 +153,7 @@ def push(
         return str(done.commit_url)
 
 
-def _origin_of(model: AnyModel, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:
+def _origin_of(model: Model, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:
     """Folder of the checkpoint with a card that a model was loaded from, if the model is still what is stored there."""
     folder = model.loaded_from
     if folder is None or not _is_stored(model, folder):
@@ -168,7 +167,7 @@ def _origin_of(model: AnyModel, address: str, token: str | bool | None, say: Cal
     return folder if (folder / CARD).is_file() else None
 
 
-def _is_stored(model: AnyModel, folder: Path) -> bool:
+def _is_stored(model: Model, folder: Path) -> bool:
     """Return whether a folder has the weights, arguments and data set that a model has now."""
     try:
         stored, now = read_config(folder), model.configuration()
@@ -207,7 +206,7 @@ def repository(
 
 
 def prepare(
-    model: AnyModel,
+    model: Model,
     folder: str | Path,
     facts: Facts,
     images: Tensor | None = None,
@@ -230,7 +229,7 @@ def prepare(
         with replacing(folder / name) as beside:
             beside.write_bytes(read_limited(path, client.limit_of(name)))
         names.append(name)
-    if isinstance(model, VAE) and "pictures/traversals.png" not in names:
+    if model.capabilities >= {"codes", "decode"} and "pictures/traversals.png" not in names:
         names += _draw(model, folder, images)
     if facts.scores:
         with replacing(folder / RESULTS) as beside:
@@ -240,7 +239,7 @@ def prepare(
 
 
 def assemble(
-    model: AnyModel,
+    model: Model,
     folder: str | Path,
     repo: str,
     facts: Facts,
@@ -285,17 +284,20 @@ def size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
-def _draw(model: VAE, folder: Path, images: Tensor | None) -> list[str]:
-    """Traversals and reconstructions; without images, traversals of what the model itself imagines."""
-    dataset = data_of(model.trained_on, model.image_shape)
-    if images is None and dataset:
-        images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
-    traversals, reconstructions = "pictures/traversals.png", "pictures/reconstructions.png"
+def _draw(model: Any, folder: Path, images: Tensor | None) -> list[str]:
+    """Traversals and reconstructions; without images, traversals of images decoded from random latents."""
     generator = torch.Generator().manual_seed(0)
+    dataset = available_dataset(model.trained_on, model.image_shape)
+    if images is None and dataset:
+        images = dataset.observe(dataset.factor_space.sample(64, generator))
+    traversals, reconstructions = "pictures/traversals.png", "pictures/reconstructions.png"
     with evaluation_mode(model):
-        draw_traversals(model, model.sample(16, generator) if images is None else images, folder / traversals)
         if images is None:
+            latents = model.represent(torch.zeros(1, *model.image_shape, device=model.device)).shape[1]
+            codes = torch.randn(16, latents, generator=generator)
+            draw_traversals(model, model.decode(codes.to(model.device)), folder / traversals)
             return [traversals]
+        draw_traversals(model, images, folder / traversals)
         draw_reconstructions(model, images[:10], folder / reconstructions)
     return [traversals, reconstructions]
 

@@ -29,8 +29,17 @@ class Model(Pretrained, pl.LightningModule):
     """What it trains on: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as the DataModules give them."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """What can be asked of it: ``"codes"`` (``represent`` gives ``[N, D]``), ``"decode"``, ``"elbo"`` (``encode`` gives
-    a distribution, and ``objective`` its terms), ``"sets"``, ``"slots"``."""
+    """What can be asked of it. Commands, cards and the page ask nothing else:
+
+    - ``"codes"``: ``represent(images)`` gives ``[N, D]``;
+    - ``"decode"``: ``decode(codes)`` gives images ``[N, C, H, W]``;
+    - ``"elbo"``: ``encode`` gives a distribution, and ``objective`` its terms;
+    - ``"levels"``: each latent takes one of a few values;
+    - ``"sets"``: ``predict_sets(images)``; ``"slots"``: ``decompose(images)``; ``"reasoning"``: answers to matrices.
+    """
+
+    activity_name: ClassVar[str] = "variance"
+    """What :meth:`activity` measures, for labels."""
 
     image_shape: tuple[int, int, int]
 
@@ -55,9 +64,56 @@ class Model(Pretrained, pl.LightningModule):
         """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         raise NotImplementedError
 
+    def activity(self, images: Tensor) -> Tensor:
+        """Measure how much each latent varies over images, ``[D]``: here the variance of ``represent(images)``.
+
+        Models of which the KL or an entropy is known measure that instead. A latent near zero is not used.
+        """
+        model: Any = self
+        codes: Tensor = model.represent(images)
+        return codes.var(0, unbiased=False)
+
+    @torch.no_grad()
+    def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
+        """Change one latent of each image at a time and decode, for models with ``"codes"`` and ``"decode"``.
+
+        Args:
+            images: ``[N, C, H, W]``.
+            values: what each latent is set to, ``[V]``; by default 11 steps from -2 to 2.
+
+        Returns:
+            ``[N, D, V, C, H, W]``.
+        """
+        model: Any = self
+        start: Tensor = model.represent(images)
+        values = torch.linspace(-2, 2, 11) if values is None else torch.as_tensor(values, dtype=torch.float32)
+        values = values.to(start)
+        codes = start[:, None, None, :].repeat(1, start.shape[1], len(values), 1)
+        each = torch.arange(start.shape[1])
+        codes[:, each, :, each] = values
+        decoded: Tensor = model.decode(codes.flatten(0, 2))
+        return decoded.unflatten(0, codes.shape[:3])
+
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """Images decoded from their own representation: ``[N, C, H, W]``."""
+        model: Any = self
+        decoded: Tensor = model.decode(model.represent(images))
+        return decoded
+
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``."""
-        return []
+        """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``.
+
+        Models with ``"codes"`` and ``"decode"`` draw traversals of the first image, and reconstructions.
+        """
+        if not self.capabilities >= {"codes", "decode"}:
+            return []
+        from unknot.zoo.pictures import draw_reconstructions, draw_traversals  # Matplotlib takes a while
+
+        images = first_of(batch)
+        return [
+            draw_traversals(self, images, folder / f"traversals{suffix}.png"),
+            draw_reconstructions(self, images[:num_images], folder / f"reconstructions{suffix}.png"),
+        ]
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
         """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""

@@ -17,22 +17,14 @@ from unknot.zoo.base import Model
 
 
 @torch.no_grad()
-def draw_traversals(
-    model: Any,
-    images: Tensor,
-    path: str | Path,
-    information: Tensor | None = None,
-    title: str = "Traversals: each code from -2 to 2 (label: its KL in nats)",
-) -> Path:
-    """Write a PNG with one row per code, the most informative first: what changes as it moves from -2 to 2.
+def draw_traversals(model: Any, images: Tensor, path: str | Path) -> Path:
+    """Write a PNG with one row per latent, the most active first: what changes as it moves.
 
-    Rows are labelled with the mean KL(q(z_d|x) || p(z_d)) over ``images`` ``[N, C, H, W]`` in nats: a code near zero
-    is not used. The traversals start from the first image. A model whose codes have no KL gives other ``information``
-    ``[D]``, and a title that says what it is.
+    Rows are labelled with ``model.activity(images)``, for VAEs the mean KL(q(z_d|x) || p(z_d)) over ``images``
+    ``[N, C, H, W]`` in nats: a latent near zero is not used. The traversals start from the first image.
     """
     images = images.to(model.device)
-    if information is None:
-        information = model.encode(images).kl().mean(0)
+    information = model.activity(images)
     order = information.argsort(descending=True)
     strips = model.traverse(images[:1])[0, order].cpu()
     rows, columns = strips.shape[:2]
@@ -43,7 +35,8 @@ def draw_traversals(
         axis.set_ylabel(f"z{code}\n{information[code]:.2f}", rotation=0, ha="right", va="center", fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
-    figure.suptitle(title, fontsize=10)
+    steps = "through its values" if "levels" in model.capabilities else "from -2 to 2"
+    figure.suptitle(f"Traversals: each latent {steps} (label: its {model.activity_name})", fontsize=10)
     return _save(figure, path)
 
 

@@ -13,7 +13,6 @@ disentangle; there is no prior and no noise.
 
 import math
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -94,6 +93,7 @@ class QLAE(Model):
 
     family = "quantised"
     capabilities = frozenset({"codes", "decode", "levels"})
+    activity_name = "entropy in nats"
     optimizer_class = torch.optim.AdamW
 
     def __init__(
@@ -164,9 +164,11 @@ class QLAE(Model):
             raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
         return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
 
-    def reconstruct(self, images: Tensor) -> Tensor:
-        """Images decoded from their own codes: ``[N, C, H, W]``."""
-        return self.decode(self.represent(images))
+    @torch.no_grad()
+    def activity(self, images: Tensor) -> Tensor:
+        """Entropy of the values that each latent takes over the images: ``[D]``."""
+        used = F.one_hot(self.encode(images.to(self.device)).indices, self.num_values).float().mean(0)
+        return -torch.special.xlogy(used, used).sum(1)
 
     @torch.no_grad()
     def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
@@ -220,20 +222,6 @@ class QLAE(Model):
         """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
         remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
         check_images(images, self.image_shape, values, self.likelihood.support, remedy)
-
-    @torch.no_grad()
-    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Traversals of the first image, codes that use most values first, and reconstructions."""
-        from unknot.zoo.pictures import draw_reconstructions, draw_traversals  # Matplotlib takes a while
-
-        images = first_of(batch)
-        used = F.one_hot(self.encode(images.to(self.device)).indices, self.num_values).float().mean(0)
-        entropy = -torch.special.xlogy(used, used).sum(1)
-        title = "Traversals: each code through its values (label: their entropy in nats)"
-        return [
-            draw_traversals(self, images, folder / f"traversals{suffix}.png", entropy, title),
-            draw_reconstructions(self, images[:num_images], folder / f"reconstructions{suffix}.png"),
-        ]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Representation of a batch."""

@@ -7,7 +7,6 @@ Chapter "Learning Disentangled Representations". Every variant maximises
 and differs in the regularizer alone: for the plain VAE it is KL(q(z|x) || p(z)).
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -62,6 +61,7 @@ class VAE(Model):
 
     family = "vae"
     capabilities = frozenset({"codes", "decode", "elbo"})
+    activity_name = "KL in nats"
 
     def __init__(
         self,
@@ -124,33 +124,14 @@ class VAE(Model):
             raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
         return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
 
-    def reconstruct(self, images: Tensor) -> Tensor:
-        """Images decoded from their own representation: ``[N, C, H, W]``."""
-        return self.decode(self.represent(images))
-
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """``n`` images from the prior: ``[n, C, H, W]``. ``generator`` is a CPU generator."""
         return self.decode(torch.randn(n, self.latent_dim, generator=generator).to(self.device))
 
-    @torch.no_grad()
-    def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
-        """Change one code of each image at a time and decode.
-
-        Args:
-            images: ``[N, C, H, W]``.
-            values: what each code is set to, ``[V]``; by default 11 steps from -2 to 2.
-
-        Returns:
-            ``[N, D, V, C, H, W]``.
-        """
-        mean = self.represent(images)
-        values = torch.linspace(-2, 2, 11) if values is None else torch.as_tensor(values, dtype=torch.float32)
-        values = values.to(mean)
-        codes = mean[:, None, None, :].repeat(1, self.latent_dim, len(values), 1)
-        each = torch.arange(self.latent_dim)
-        codes[:, each, :, each] = values
-        return self.decode(codes.flatten(0, 2)).unflatten(0, codes.shape[:3])
+    def activity(self, images: Tensor) -> Tensor:
+        """Mean KL(q(z_d|x) || p(z_d)) over the images: ``[D]``."""
+        return self.encode(images).kl().mean(0)
 
     # Objective
 
@@ -196,16 +177,6 @@ class VAE(Model):
         """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
         remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
         check_images(images, self.image_shape, values, self.likelihood.support, remedy)
-
-    def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Traversals of the first image, and reconstructions."""
-        from unknot.zoo.pictures import draw_reconstructions, draw_traversals  # Matplotlib takes a while
-
-        images = first_of(batch)
-        return [
-            draw_traversals(self, images, folder / f"traversals{suffix}.png"),
-            draw_reconstructions(self, images[:num_images], folder / f"reconstructions{suffix}.png"),
-        ]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Representation of a batch."""

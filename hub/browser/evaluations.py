@@ -73,14 +73,14 @@ class Jobs:
         keep: Callable[[Scores], None],
         metrics: Sequence[str] | None,
     ) -> None:
+        from unknot.datamodules import available_dataset
         from unknot.hub.browser.players import Deadline
-        from unknot.hub.kinds import data_of
         from unknot.metrics import evaluate
 
         try:
             with self._turn:
                 model = load()
-                dataset = data_of(model.trained_on, model.image_shape)
+                dataset = available_dataset(model.trained_on, model.image_shape)
                 if dataset is None:
                     raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
                 metrics = default_scores(model) if metrics is None else metrics

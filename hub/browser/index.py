@@ -181,6 +181,7 @@ class Index:
             "id": entry.id,
             "family": row.family or about.get("family"),
             "kind": about.get("kind"),
+            "capabilities": about.get("capabilities", []),
             "local": entry.folder is not None,
             "own": entry.home is not None,
             "training": entry.is_training,

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unknot.checkpoints.client import MAX_PIXELS
-from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset
+from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset, available_dataset
 from unknot.datamodules.matrices import sample_matrices
-from unknot.hub.kinds import data_of, kind_of
+from unknot.hub.kinds import kind_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix
@@ -93,8 +93,8 @@ class Player:
 
     @property
     def dataset(self) -> GroundTruthDataset | None:
-        """What the model was trained on, if it is at hand."""
-        return data_of(self.model.trained_on, self.model.image_shape)
+        """The data set that the model was trained on, if it is available locally."""
+        return available_dataset(self.model.trained_on, self.model.image_shape)
 
     def _images(self, count: int, seed: int) -> Tensor:
         if self.dataset is None:
@@ -106,10 +106,12 @@ class Player:
 
 
 class LatentPlayer(Player):
-    """A VAE whose codes are moved."""
+    """A model with latents that can be moved: it can encode and decode."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
+        with torch.inference_mode():
+            self.latent_dim = model.represent(torch.zeros(1, *model.image_shape)).shape[1]
         self._matrix_lock = threading.Lock()
         self._matrices: dict[str, dict[str, Any]] = {}
         self.kl = self._informative()
@@ -117,10 +119,14 @@ class LatentPlayer(Player):
 
     @torch.inference_mode()
     def _informative(self) -> Tensor:
-        """Mean KL(q(z_d|x) || p(z_d)) over 64 images of the data set, or of the model itself: ``[D]``."""
+        """Activity of each latent, for VAEs its KL, over 64 images of the data set or of the model itself: ``[D]``."""
         count = min(64, self.together)
-        images = self._images(count, 0) if self.dataset else self.model.sample(count, torch.Generator().manual_seed(0))
-        return self.model.encode(images).kl().mean(0)
+        return self.model.activity(self._images(count, 0) if self.dataset else self._sampled(count))
+
+    def _sampled(self, count: int) -> Tensor:
+        """Images of latents from a standard normal."""
+        codes = torch.randn(count, self.latent_dim, generator=torch.Generator().manual_seed(0))
+        return self.model.decode(codes)
 
     def start(self, origin: str, seed: int) -> dict[str, Any]:
         """Codes to start from: of a random image of the data set (``"data"``), or drawn from the ``"prior"``.
@@ -132,7 +138,7 @@ class LatentPlayer(Player):
         if origin == "data":
             return self._from_image(self._images(1, seed))
         if origin == "prior":
-            codes = torch.randn(self.model.latent_dim, generator=torch.Generator().manual_seed(seed))
+            codes = torch.randn(self.latent_dim, generator=torch.Generator().manual_seed(seed))
             return self._started(codes, None)
         raise ValueError(f"Unknown start {origin[:50]!r}; there are 'any', 'data' and 'prior'.")
 
@@ -153,6 +159,7 @@ class LatentPlayer(Player):
             "input": None if image is None else data_uri(png(image)),
             "reconstruction": data_uri(self.decode(values)),
             "kl": self.kl.tolist(),
+            "activity": self.model.activity_name,
             "order": self.shown.tolist(),
             "at_hand": self.dataset is not None,
             "inactive": (self.kl < INACTIVE).nonzero().flatten().tolist(),
@@ -160,7 +167,7 @@ class LatentPlayer(Player):
         }
 
     def _check(self, codes: Any) -> Tensor:
-        size = self.model.latent_dim
+        size = self.latent_dim
         if not isinstance(codes, list) or len(codes) != size or not all(isinstance(z, int | float) for z in codes):
             raise ValueError(f"This model takes {size} codes, each a number.")
         values = torch.tensor(codes, dtype=torch.float32)
@@ -195,7 +202,7 @@ class LatentPlayer(Player):
     @torch.inference_mode()
     def picture(self) -> bytes:
         """A few codes at a few places, for a card without a picture."""
-        start = self._images(1, 0) if self.dataset else self.model.sample(1, torch.Generator().manual_seed(0))
+        start = self._images(1, 0) if self.dataset else self._sampled(1)
         with self.lock:
             codes = self.model.represent(start)[0]
         shown = self.shown[:4]
@@ -252,7 +259,7 @@ class ScenePlayer(Player):
                 raise ValueError(f"{name} must be from 1 to {most}.")
         told: dict[str, Any] = {"input": data_uri(png(images[0])), "seed": seed}
         with self._begun(seed):
-            if hasattr(self.model, "decompose"):
+            if "slots" in self.model.capabilities:
                 return told | self._slots(images, iterations, slots)
             return told | self._sets(images, iterations, slots)
 
@@ -268,7 +275,7 @@ class ScenePlayer(Player):
         """A scene, and the slots that it is taken apart into, for a card without a picture."""
         images = self._scene(0)
         shown = images
-        if hasattr(self.model, "decompose"):
+        if "slots" in self.model.capabilities:
             with self._begun(0):
                 whole, parts, masks = self.model.decompose(images, None, None)
             shown = torch.cat([images, whole, parts[0] * masks[0][:, None]])
@@ -348,7 +355,7 @@ class MatrixPlayer(Player):
 
 def player_of(model: Any) -> Player:
     """What can be done with a model live."""
-    kind = kind_of(type(model))
+    kind = kind_of(model.capabilities)
     if kind is None:
         raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
     return {"latents": LatentPlayer, "matrices": MatrixPlayer}.get(kind, ScenePlayer)(model)
