@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from unknot.arguments import did_you_mean
 from unknot.datamodules.base import BatchDataModule, FiniteDataModule
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
+from unknot.datamodules.features import EfficientNetLite0, FeatureScenes
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
 from unknot.datamodules.laplace_pairs import LaplacePairDataModule
@@ -110,8 +111,10 @@ __all__ = [
     "Correlated",
     "DSprites",
     "DrawnScenes",
+    "EfficientNetLite0",
     "FactorDataModule",
     "FactorSpace",
+    "FeatureScenes",
     "FiniteDataModule",
     "FramePairDataModule",
     "GridDataset",

@@ -74,7 +74,7 @@ class SetDataModule(FiniteDataModule):
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of the images, for the model."""
-        return (3, *self.dataset.image_size)
+        return self.dataset.image_shape
 
     def prepare_data(self) -> None:
         """Draw or convert the data, once per machine."""

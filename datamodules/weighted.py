@@ -230,11 +230,11 @@ def _replaced(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
         if law == "independent":
             return _replaced(dataset.dataset, law)
         rest = (space.weights == 0).double()
-        view = copy(dataset)
+        other = copy(dataset)
         words = f"not in: {space.distribution}"
-        view.factor_space = replace(space, weights=rest / rest.sum(), distribution=words)
-        view.name = f"{dataset.name}_held_out"
-        return view
+        other.factor_space = replace(space, weights=rest / rest.sum(), distribution=words)
+        other.name = f"{dataset.name}_held_out"
+        return other
     view, inner = copy(dataset), _replaced(dataset.dataset, law)
     view.dataset, view.factor_space = inner, inner.factor_space
     view.name = dataset.name.replace(dataset.dataset.name, inner.name, 1)

@@ -153,7 +153,7 @@ def attention_score(
 
 
 def _attention(model: Any, images: Tensor) -> Tensor:
-    if "slots" in model.capabilities:
+    if model.capabilities & {"slots", "feature_slots"}:
         masks: Tensor = model.decompose(images).masks
         return masks.float()
     attention: Tensor | None = model.predict_sets(images).attention
@@ -164,7 +164,7 @@ def _attention(model: Any, images: Tensor) -> Tensor:
 
 def _check(model: Any, needs: str, draws: int) -> None:
     offered: frozenset[str] = getattr(model, "capabilities", frozenset())
-    if not offered & ({"sets"} if needs == "sets" else {"sets", "slots"}):
+    if not offered & ({"sets"} if needs == "sets" else {"sets", "slots", "feature_slots"}):
         raise ValueError(f"This {type(model).__name__} has no {needs} to score; models of codes are for `evaluate`.")
     counts(draws=draws)
 

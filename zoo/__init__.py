@@ -11,6 +11,7 @@ from unknot.zoo.conversion import (
 from unknot.zoo.dip import DIPVAEI, DIPVAEII
 from unknot.zoo.dspn import DSPNSetPredictor
 from unknot.zoo.factorised_support import HFSVAE
+from unknot.zoo.feature_slots import DINOSAUR
 from unknot.zoo.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Likelihood
 from unknot.zoo.networks import ConvDecoder, ConvEncoder, MLPDecoder, MLPEncoder, ResidualDecoder, ResidualEncoder
 from unknot.zoo.object_discovery import SlotAutoEncoder
@@ -31,7 +32,7 @@ for _model in (
     *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
     *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
     *(HFSVAE, SlowVAE, QLAE),
-    *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, WReN),
+    *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, DINOSAUR, WReN),
 ):
     register_model(_model)
 for _network in (
@@ -53,6 +54,7 @@ register_network(ContinuousBernoulli, name="continuous_bernoulli")
 register_network(Gaussian, name="gaussian")
 
 __all__ = [
+    "DINOSAUR",
     "DIPVAEI",
     "DIPVAEII",
     "GVAE",

@@ -35,7 +35,8 @@ class Model(Pretrained, pl.LightningModule):
     - ``"decode"``: ``decode(codes)`` gives images ``[N, C, H, W]``;
     - ``"elbo"``: ``encode`` gives a distribution, and ``objective`` its terms;
     - ``"levels"``: each latent takes one of a few values;
-    - ``"sets"``: ``predict_sets(images)``; ``"slots"``: ``decompose(images)``; ``"reasoning"``: answers to matrices.
+    - ``"sets"``: ``predict_sets(images)``; ``"slots"``: ``decompose(images)``; ``"reasoning"``: answers to matrices;
+    - ``"feature_slots"``: ``decompose(features)``, whose parts are features and no images.
     """
 
     activity_name: ClassVar[str] = "variance"

@@ -273,6 +273,11 @@ class SceneDataset(Dataset[SetBatch]):
     properties: tuple[Property, ...] = ()
 
     @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images."""
+        return (3, *self.image_size)
+
+    @property
     def endless(self) -> bool:
         """Whether new examples are drawn for every batch, instead of a fixed number being passed through."""
         return False
@@ -293,8 +298,8 @@ class SceneDataset(Dataset[SetBatch]):
 
     def __repr__(self) -> str:
         count = "endless images" if self.endless else f"{len(self):,} images"
-        height, width = self.image_size
-        return f"{type(self).__name__}({count} of 3 x {height} x {width}; up to {self.max_objects} objects)"
+        shape = " x ".join(map(str, self.image_shape))
+        return f"{type(self).__name__}({count} of {shape}; up to {self.max_objects} objects)"
 
     def __getitem__(self, index: int) -> SetBatch:
         images, targets, masks = self.batch([range(len(self))[index]])

@@ -78,8 +78,9 @@ class InterventionalPong(StreamDataModule):
     def draw(self, generator: torch.Generator) -> PongBatch:
         """One batch of pairs, each of a game of its own."""
         states, targets = play(self.batch_size, self.warm_up + 2, generator)
-        first, second = states[:, -2], states[:, -1]
-        return PongBatch(*draw_pong(torch.cat([first, second])).chunk(2), targets[:, -1], first, second)
+        before, after = states[:, -2], states[:, -1]
+        first, second = draw_pong(torch.cat([before, after])).chunk(2)
+        return PongBatch(first, second, targets[:, -1], before, after)
 
 
 def play(n: int, steps: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
