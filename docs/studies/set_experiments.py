@@ -4,7 +4,7 @@
 
 Every row is a score in percent on scenes of its own draw, with initial slots of their own: average precision, or the
 adjusted Rand index. Rows that are in the table already are kept, so that it grows model by model. `sets.png` beside it
-shows the bundled model by objects, slots and iterations:
+shows all models by distance, and the bundled ones by iterations, objects and slots; without a model it is drawn again:
 
 * `attention`: adjusted Rand index, without the background, of what slots attend to;
 * `thresholds`: up to ten objects, the iterations and slots that the model was trained with;
@@ -13,11 +13,12 @@ shows the bundled model by objects, slots and iterations:
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from unknot.hub import load
@@ -31,7 +32,7 @@ def main() -> None:
     """Score what is missing, and write the table after every row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
-    parser.add_argument("models", nargs="+", metavar="NAME=CHECKPOINT")
+    parser.add_argument("models", nargs="*", metavar="NAME=CHECKPOINT")
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--scenes", type=int, default=128, help="of each draw")
     arguments = parser.parse_args()
@@ -79,26 +80,49 @@ def scores(
     return {name: 100 * value for name, value in zip(names, found.values(), strict=True)}
 
 
+TITLES = {
+    "cross-entropy": "slots, cross-entropy",
+    "huber": "slots, Huber's loss",
+    "slot-mlp": "MLP with ordered outputs",
+    "dspn": "DSPN",
+}
+"""Models of the figure by their names in the table; others are called as they are."""
+
+
 def draw_figure(table: pd.DataFrame, path: Path) -> None:
-    """Average precision at any distance of the bundled model: by objects and slots, and by iterations."""
-    table = table[table.model == "cross-entropy"]
-    figure = Figure(figsize=(9.5, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    objects = table[table.experiment == "objects"]
-    kinds = {f"N{f' + {more}' if more else ''}": objects.objects + more for more in (0, 1, 2)} | {"12": 12}
-    for place, (name, slots) in enumerate(kinds.items()):
-        by = objects[objects.slots == slots].groupby("objects").ap_inf
-        left.errorbar(by.mean().index, by.mean(), by.std(), marker="o", capsize=2, color=f"C{place}", label=name)
-    left.set(xlabel="objects in every scene, N", ylabel="AP in % at any distance", ylim=(50, 100))
-    left.legend(title="slots", fontsize=8)
-    by_step = table[table.experiment == "iterations"].groupby("iterations")
-    for name in ("ap_inf", "ap_1", "ap_0.5", "ap_0.25"):
-        mean, std = by_step[name].mean(), by_step[name].std()
-        right.errorbar(mean.index, mean, std, marker="o", capsize=2, label=name.removeprefix("ap_").replace("inf", "∞"))
-    right.axvline(3, color="0.7", linewidth=1)
-    right.set(xlabel="iterations at test time (3 in training)", ylabel="AP in %", ylim=(0, 100))
-    right.legend(title="distance below", fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    """Draw average precision of all models by distance, and of those with slots by iterations, objects and slots."""
+    figure = Figure(figsize=(10.5, 6.4), layout="constrained")
+    (distances, iterations), below = figure.subplots(2, 2)
+    names = [f"ap_{threshold:g}" for threshold in THRESHOLDS]
+    bundled = table[table.model.isin(TITLES)]
+    for name, of in bundled[bundled.experiment == "thresholds"].groupby("model", sort=False):
+        error_bars(distances, range(len(names)), of[names].mean(), of[names].std(), TITLES[str(name)])
+    distances.set_xticks(range(len(names)), [name.removeprefix("ap_").replace("inf", "∞") for name in names])
+    distances.set(title="up to ten objects", xlabel="counts if the distance is below", ylabel="AP in %", ylim=(0, 100))
+    distances.legend(fontsize=8)
+    of = bundled[(bundled.model == "cross-entropy") & (bundled.experiment == "iterations")].groupby("iterations")
+    for name in names[:-1]:
+        words = name.removeprefix("ap_").replace("inf", "∞")
+        error_bars(iterations, list(of.groups), of[name].mean(), of[name].std(), words)
+    iterations.axvline(3, color="0.7", linewidth=1)
+    title = TITLES["cross-entropy"]
+    iterations.set(title=title, xlabel="iterations at test time (3 in training)", ylabel="AP in %", ylim=(0, 100))
+    iterations.legend(title="distance below", fontsize=8, loc="center right", bbox_to_anchor=(1, 0.4))
+    for axis, model in zip(below, ("cross-entropy", "huber"), strict=True):
+        of = bundled[(bundled.model == model) & (bundled.experiment == "objects")]
+        kinds = {f"N{f' + {more}' if more else ''}": of.objects + more for more in (0, 1, 2)} | {"12": 12}
+        for name, slots in kinds.items():
+            by = of[of.slots == slots].groupby("objects").ap_inf
+            error_bars(axis, list(by.groups), by.mean(), by.std(), name)
+        axis.set(title=TITLES[model], xlabel="objects in every scene, N", ylabel="AP in % at any distance")
+        axis.set_ylim(30, 100)
+        axis.legend(title="slots", fontsize=8)
     figure.savefig(path, dpi=110)
+
+
+def error_bars(axis: Axes, x: Sequence[int], mean: Any, std: Any, label: str) -> None:
+    """Draw means over draws with their standard deviations."""
+    axis.errorbar(x, mean, std, marker="o", markersize=4, capsize=2, label=label)
 
 
 if __name__ == "__main__":

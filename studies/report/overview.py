@@ -1,13 +1,12 @@
 """What a report opens with: scores by method and strength as pictures, and the same in plain sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from unknot.studies.analyses import figures
 from unknot.studies.population import Population, by_figure, kinds_of_pairs, label
 
 SHOWN = ("mig", "dci")
@@ -59,12 +58,17 @@ class Overview:
 
     def figure(self) -> Figure:
         """Draw a heat map for each data set and metric; a cell has the median over seeds and the strength."""
-        figure = Figure(figsize=(8, 4.5), layout="constrained")
-        rows = max(len(matrix) for matrix in self.medians.values())
-        axes = figures.panels(figure, list(self.medians), height=0.8 + 0.36 * rows, width=4.8, across=2)
+        lines = list(_batched(self.medians, 2))
+        heights = [max(len(self.medians[name]) for name in line) for line in lines]
+        width = 9.6 if len(self.medians) > 1 else 4.8
+        figure = Figure(figsize=(width, 0.36 * sum(heights) + 0.8 * len(lines)), layout="constrained")
+        grid = figure.add_gridspec(len(lines), len(lines[0]), height_ratios=heights)
+        axes = [figure.add_subplot(grid[i, j]) for i, line in enumerate(lines) for j in range(len(line))]
         for axis, (name, matrix) in zip(axes, self.medians.items(), strict=True):
             values, at = matrix.to_numpy(dtype=float), self.strengths[name].to_numpy(dtype=float)
             image = axis.imshow(values, vmin=0, vmax=max(np.nanmax(values), 1e-9), cmap="viridis", aspect="auto")
+            axis.set_title(name, fontsize=8)
+            axis.tick_params(labelsize=7)
             axis.set_yticks(range(len(matrix)), list(matrix.index))
             axis.set_xticks([])
             axis.set_xlabel("swept strength, ascending" if matrix.shape[1] > 1 else "", fontsize=7)
@@ -77,6 +81,12 @@ class Overview:
                 axis.text(j, i, words, ha="center", va="center", fontsize=6, color="w" if dark else "k")
             figure.colorbar(image, ax=axis, shrink=0.8).ax.tick_params(labelsize=6)
         return figure
+
+
+def _batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Split names into lists of a size; the last one may be shorter."""
+    left = list(names)
+    yield from (left[start : start + size] for start in range(0, len(left), size))
 
 
 def _rows(frame: pd.DataFrame) -> pd.Series:

@@ -103,8 +103,8 @@ class Report:
         context = self._context(title)
         encoded = {name: base64.b64encode(picture).decode() for name, picture in pictures.items()}
         markdown, page = (
-            _render("page.md.j2", context).strip() + "\n",
-            _render("page.html.j2", context | {"pictures": encoded}),
+            _render("page.md.jinja", context).strip() + "\n",
+            _render("page.html.jinja", context | {"pictures": encoded}),
         )
         _write(target / "report.md", markdown.encode())
         _write(target / "report.html", page.encode())
@@ -213,7 +213,7 @@ def _render(template: str, context: dict[str, Any]) -> str:
     """Fill a template; text from a table is escaped in HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=template.endswith(".html.j2"),
+        autoescape=template.endswith(".html.jinja"),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
