@@ -231,7 +231,10 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
     saved = folder / "mutated"
     shutil.rmtree(folder, ignore_errors=True)
     saved.mkdir(parents=True)
-    bundled = BUNDLED[name]
+    bundled = dict(BUNDLED[name])
+    if "w" in what:  # an attacker writes the hash of these weights, or none; otherwise it alone would refuse them
+        config = json.loads(bundled["config.json"])
+        bundled["config.json"] = json.dumps({key: part for key, part in config.items() if key != "weights"}).encode()
     for key, file, mutate in (
         ("c", "config.json", mutated_config),
         ("w", "model.safetensors", mutated_weights),

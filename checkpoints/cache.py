@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,39 +21,36 @@ def cache_of(cache_dir: str | Path | None = None) -> Path:
     return Path(home).expanduser() / "hub"
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """Size and hash of a file as the hub announces them: sha256 for large ones, git's sha1 for the others."""
-
-    size: int
-    sha256: str | None
-    sha1: str | None
-
-    def hasher(self) -> Any:
-        """What computes its hash."""
-        return hashlib.sha256() if self.sha256 else hashlib.sha1(b"blob %d\0" % self.size)
-
-    def check(self, size: int, digest: str, subject: str) -> None:
-        """Compare what was found with what was announced."""
-        if size != self.size:
-            raise IntegrityError(
-                f"{subject}: {size:,} bytes instead of the announced {self.size:,}. The copy was removed; load again."
-            )
-        if digest != (self.sha256 or self.sha1):
-            raise IntegrityError(
-                f"{subject}: expected the hash {self.sha256 or self.sha1}, got {digest}. "
-                "The copy was removed; load again."
-            )
+Announced = tuple[int, str]
+"""Size and hash of a file as the hub announces them: SHA-256 for large files, git's SHA-1 for others, "" for none."""
 
 
-def check_hash(path: Path, file: RemoteFile, subject: str) -> None:
-    """Compare a file of the cache with what was announced; remove it if it differs."""
-    digest, size = file.hasher(), path.stat().st_size
+def hasher_of(announced: Announced) -> Any:
+    """Return a hash object for the content of a file: SHA-256, or SHA-1 that begins as git's does."""
+    size, digest = announced
+    return hashlib.sha256() if len(digest) == 64 else hashlib.sha1(b"blob %d\0" % size)
+
+
+def check(size: int, digest: str, announced: Announced, subject: str) -> None:
+    """Refuse a content that has another size or hash than was announced."""
+    if size != announced[0]:
+        raise IntegrityError(
+            f"{subject}: {size:,} bytes instead of the announced {announced[0]:,}. The copy was removed; load again."
+        )
+    if digest != announced[1]:
+        raise IntegrityError(
+            f"{subject}: expected the hash {announced[1]}, got {digest}. The copy was removed; load again."
+        )
+
+
+def check_file(path: Path, announced: Announced, subject: str) -> None:
+    """Refuse a file of the cache that is not what was announced, and remove it."""
+    digest, size = hasher_of(announced), path.stat().st_size
     with path.open("rb") as content:
-        while size == file.size and (chunk := content.read(1 << 20)):
+        while size == announced[0] and (chunk := content.read(1 << 20)):
             digest.update(chunk)
     try:
-        file.check(size, digest.hexdigest(), subject)
+        check(size, digest.hexdigest(), announced, subject)
     except IntegrityError:
         if path.is_symlink():
             path.resolve().unlink(missing_ok=True)
@@ -89,11 +85,8 @@ def cached_commit(repo: str, revision: str | None, cache_dir: str | Path | None 
 def cached_file(path: Path, subject: str) -> Path:
     """A file of the cache whose content still has the hash that it is named by (where links tell it)."""
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
-    size = path.stat().st_size
-    if re.fullmatch(r"[0-9a-f]{64}", name):
-        check_hash(path, RemoteFile(size, name, None), subject)
-    elif re.fullmatch(r"[0-9a-f]{40}", name):
-        check_hash(path, RemoteFile(size, None, name), subject)
+    if re.fullmatch(r"[0-9a-f]{64}|[0-9a-f]{40}", name):
+        check_file(path, (path.stat().st_size, name), subject)
     return path
 
 
@@ -110,8 +103,8 @@ def remember(listing: "Listing", revision: str | None, cache_dir: str | Path | N
 
 def place(listing: "Listing", name: str, cache_dir: str | Path | None = None) -> tuple[Path, Path]:
     """Where a file of a commit is found in the cache, and where its content lies, named by its hash."""
-    folder, file = repo_cache(listing.repo, cache_dir), listing.files[name]
-    return folder / "snapshots" / listing.commit / name, folder / "blobs" / str(file.sha256 or file.sha1)
+    folder = repo_cache(listing.repo, cache_dir)
+    return folder / "snapshots" / listing.commit / name, folder / "blobs" / listing.files[name][1]
 
 
 def link(path: Path, blob: Path) -> None:

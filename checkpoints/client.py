@@ -1,4 +1,10 @@
-"""Talking to a hub: where it is, what it holds, files checked by hash. Deadlines are short, and errors say what to do.
+"""Requests to a hub: where it is, what it holds, files checked by hash. Deadlines are short, and errors say what to do.
+
+Login, session, headers, commits and the layout of the cache are ``huggingface_hub``'s. Bytes are read here, because
+``hf_hub_download`` of version 2.4.0 lets through what a hostile or broken hub sends. It checks the size at the end and
+no hash: it returned wrong bytes, and a file of the cache that was tampered with. It wrote 200 MB where 10 bytes were
+announced, unpacked 0.1 MB of gzip to 100 MB, waited for a hub that sends one byte every 1.5 seconds, and wrote outside
+the cache where the ETag said ``../../../../escaped``. Hashing afterwards would undo no write.
 
 ``huggingface_hub`` is imported when it is needed: offline listing must not wait for it. Settings are read from the
 environment at every call, where the client reads most of them once.
@@ -17,7 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from unknot.checkpoints import cache
-from unknot.checkpoints.cache import RemoteFile
+from unknot.checkpoints.cache import Announced
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import (
     AccessError,
@@ -73,12 +79,12 @@ def is_offline() -> bool:
 
 @dataclass(frozen=True)
 class Listing:
-    """One commit of a repository: what is in it."""
+    """One commit of a repository as the hub announces it, with the size and hash of each file."""
 
     repo: str
     commit: str
     private: bool
-    files: dict[str, RemoteFile]
+    files: dict[str, Announced]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     modified: str | None = None
 
@@ -189,16 +195,17 @@ def look_up(repo: str, revision: str | None, endpoint: str | None = None, token:
     told, _ = ask_json(address, subject, url, token, {"blobs": "true"})
     if not isinstance(told, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(told.get("sha"))):
         raise UnreachableError(f"{subject}: {address} does not speak as a hub does (no commit). Check HF_ENDPOINT.")
-    siblings, files = told.get("siblings"), {}
+    siblings = told.get("siblings")
+    files: dict[str, Announced] = {}
     for one in siblings[:MAX_REMOTE_FILES] if isinstance(siblings, list) else []:
         name, size, blob = (
             (one.get(key) for key in ("rfilename", "size", "blobId")) if isinstance(one, dict) else 3 * [0]
         )
         if isinstance(name, str):
             lfs = one["lfs"].get("sha256") if isinstance(one.get("lfs"), dict) else None
-            sha256 = lfs if isinstance(lfs, str) and re.fullmatch(r"[0-9a-f]{64}", lfs) else None
-            sha1 = blob if not sha256 and isinstance(blob, str) and re.fullmatch(r"[0-9a-f]{40}", blob) else None
-            files[name] = RemoteFile(size if isinstance(size, int) else 0, sha256, sha1)
+            sha256 = re.fullmatch(r"[0-9a-f]{64}", str(lfs))
+            digest = sha256 or re.fullmatch(r"[0-9a-f]{40}", str(blob))
+            files[name] = (size if isinstance(size, int) else 0, digest[0] if digest else "")
     card, modified = told.get("cardData"), told.get("lastModified")
     return Listing(
         repo,
@@ -287,19 +294,20 @@ def download(
                 "files can run code and are not loaded; ask the author to publish safetensors."
             )
         raise MissingError(f"{subject}: no such file; this repository does not hold a model of the zoo.")
-    address, file, limit = endpoint_of(endpoint), listing.files[name], limit_of(name, max_bytes)
+    address, announced, limit = endpoint_of(endpoint), listing.files[name], limit_of(name, max_bytes)
+    size, digest = announced
     if not limit:
         raise MissingError(f"{subject}: not a file that is read from a repository.")
-    if file.size > limit:
+    if size > limit:
         hint = " Pass a larger max_bytes if you trust it." if name == "model.safetensors" else ""
-        raise TooLargeError(f"{subject}: {file.size:,} bytes, above the limit of {limit:,}.{hint}")
-    if file.sha256 is None and file.sha1 is None:
+        raise TooLargeError(f"{subject}: {size:,} bytes, above the limit of {limit:,}.{hint}")
+    if not digest:
         raise IntegrityError(f"{subject}: the hub announced no hash for it, so it cannot be checked.")
     path, blob = cache.place(listing, name, cache_dir)
     for known in (path, blob):
         if known.is_file():
             try:
-                cache.check_hash(known, file, subject)
+                cache.check_file(known, announced, subject)
             except IntegrityError:
                 continue  # removed, and fetched anew
             if known is blob:
@@ -309,19 +317,19 @@ def download(
 
     def question() -> None:
         with replacing(blob) as beside:
-            _fetch(url, token, beside, file, f"{subject}: {address}", subject)
+            _fetch(url, token, beside, announced, f"{subject}: {address}", subject)
 
     # What is small must come within the deadline too; only weights may take their time.
-    ask(address, subject, question, None if file.size > 1 << 20 else 2 * DEADLINE, token)
+    ask(address, subject, question, None if size > 1 << 20 else 2 * DEADLINE, token)
     cache.link(path, blob)
     return path
 
 
-def _fetch(url: str, token: str | bool | None, path: Path, file: RemoteFile, sender: str, subject: str) -> None:
+def _fetch(url: str, token: str | bool | None, path: Path, announced: Announced, sender: str, subject: str) -> None:
     """Write what the hub sends, as far as it was announced, hashed on the way; a broken connection is resumed."""
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
-    size, digest = 0, file.hasher()
+    size, digest = 0, cache.hasher_of(announced)
     with path.open("wb") as target:
         for attempt in range(5):
             before = size
@@ -334,13 +342,13 @@ def _fetch(url: str, token: str | bool | None, path: Path, file: RemoteFile, sen
                             type(response)(response.status_code, headers=head, content=text, request=response.request)
                         )
                     if response.status_code != 206 and size:  # from its beginning again
-                        size, digest = 0, file.hasher()
+                        size, digest = 0, cache.hasher_of(announced)
                         target.seek(0)
                         target.truncate()
                     for chunk in response.iter_raw(1 << 20):
                         size += len(chunk)
-                        if size > file.size:
-                            raise IntegrityError(f"{sender} sends more than the {file.size:,} bytes it announced.")
+                        if size > announced[0]:
+                            raise IntegrityError(f"{sender} sends more than the {announced[0]:,} bytes it announced.")
                         digest.update(chunk)
                         target.write(chunk)
                 break
@@ -348,6 +356,6 @@ def _fetch(url: str, token: str | bool | None, path: Path, file: RemoteFile, sen
                 broken = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
                 if not broken or hasattr(error, "response") or attempt == 4 or (attempt and size == before):
                     raise
-    if size < file.size:
-        raise IntegrityError(f"{sender} sent less or more than it announced ({size:,} of {file.size:,} bytes).")
-    file.check(size, digest.hexdigest(), subject)
+    if size < announced[0]:
+        raise IntegrityError(f"{sender} sent less or more than it announced ({size:,} of {announced[0]:,} bytes).")
+    cache.check(size, digest.hexdigest(), announced, subject)

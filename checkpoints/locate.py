@@ -21,12 +21,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """A folder that holds the files of a checkpoint."""
+    """A checkpoint: the folder that holds its files, and the repository and commit that they are of, if any.
+
+    This is the one record of it: :func:`resolve` makes it, models keep it as ``model.loaded_from``, a push reads it.
+    """
 
     kind = "folder"
     folder: Path
     repo: str | None = None
     commit: str | None = None
+
+    def plain(self) -> "Source":
+        """Return folder, repository and commit alone, without the token that found them."""
+        return Source(self.folder, self.repo, self.commit)
 
     def path(self, file: str) -> Path:
         """A file to read. Weights that are not those which the card describes are told of."""

@@ -206,7 +206,7 @@ def show(
     listing, card = source.listing, Card()
     if CARD in listing.files:
         card = read_card(read_limited(source.path(CARD), MAX_CARD))
-    files = {name: file.size for name, file in sorted(listing.files.items())}
+    files = {name: size for name, (size, _) in sorted(listing.files.items())}
     row = _row(
         listing.repo, "remote", listing.commit, card.metadata, _unread(card), files.get(WEIGHTS), listing.modified
     )

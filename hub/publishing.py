@@ -14,8 +14,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from torch import Tensor
 
 from unknot.checkpoints import client
-from unknot.checkpoints.cache import RemoteFile
-from unknot.checkpoints.card import Card, plain, read_card
+from unknot.checkpoints.cache import Announced
+from unknot.checkpoints.card import MAX_CARD, Card, plain, read_card
 from unknot.checkpoints.errors import AccessError, MissingError
 from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
 from unknot.checkpoints.names import check_repo_id
@@ -99,11 +99,11 @@ def push(
     if not dry_run and not (token := token or get_token()):
         raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
     facts = Facts(check_scores(scores or {}, protocol), seed, command, license, commit, core_hours, tuple(notes))
-    origin = _origin_of(model, address, token if not dry_run else False, say)
+    origin = _origin_of(model, address, token, say)
     if origin is not None:
         known, dtype = known_about(origin), dtype or stored_in(origin)
         extras = known["extras"] | dict(extras or {})
-        facts = filled(facts, facts_from(read_card((origin / CARD).read_bytes())))
+        facts = filled(facts, facts_from(_card_of(origin)))
     with tempfile.TemporaryDirectory() as folder:
         files = prepare(model, folder, facts, images, extras, dtype)
         visible = "public" if private is False else "private"
@@ -116,7 +116,7 @@ def push(
         api = HfApi(endpoint=address, token=token)
         before = repository(api, repo, revision, private is not False, address, token)
         say(f"{repo} is {'private' if before.private else 'public'} and at {before.commit[:7]}.")
-        old, existing = read_card((origin / CARD).read_bytes()) if origin else Card(), b""
+        old, existing = _card_of(origin), b""
         if CARD in before.files:
             existing = client.download(before, CARD, address, token).read_bytes()
             old = read_card(existing)
@@ -155,16 +155,22 @@ def push(
 
 def _origin_of(model: Model, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:
     """Folder of the checkpoint with a card that a model was loaded from, if the model is still what is stored there."""
-    folder = model.loaded_from
-    if folder is None or not _is_stored(model, folder):
+    source = model.loaded_from
+    if source is None or not _is_stored(model, source.folder):
         return None
-    if model.hub_repo and model.hub_revision:  # what was loaded is in the cache; its card and curve may not be
-        try:
-            folder = pull(f"{model.hub_repo}@{model.hub_revision}", endpoint=address, token=token)
-        except (OSError, ValueError) as error:
-            say(f"Publishing without the card of {model.hub_repo}, which could not be fetched: {plain(error, 500)}")
-            return None
-    return folder if (folder / CARD).is_file() else None
+    if source.commit is None:
+        return source.folder if (source.folder / CARD).is_file() else None
+    try:  # the model is in the cache; its card and curve may not be
+        return pull(f"{source.repo}@{source.commit}", endpoint=address, token=token)
+    except (OSError, ValueError) as error:
+        say(f"Publishing without the card of {source.repo}, which could not be fetched: {plain(error, 500)}")
+        return None
+
+
+def _card_of(folder: Path | None) -> Card:
+    """Return the card in a folder, empty if there is none."""
+    path = None if folder is None else folder / CARD
+    return read_card(read_limited(path, MAX_CARD)) if path and path.is_file() else Card()
 
 
 def _is_stored(model: Model, folder: Path) -> bool:
@@ -313,8 +319,6 @@ def content_of(path: Path) -> Content:
     return Content(path, size, sha256.hexdigest(), sha1.hexdigest())
 
 
-def same(file: Content, remote: RemoteFile | None) -> bool:
-    """Whether the hub has a file already."""
-    if remote is None or remote.size != file.size:
-        return False
-    return remote.sha256 == file.sha256 if remote.sha256 else remote.sha1 == file.sha1
+def same(file: Content, announced: Announced | None) -> bool:
+    """Return whether the hub has a file already."""
+    return announced in ((file.size, file.sha256), (file.size, file.sha1))

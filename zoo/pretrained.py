@@ -40,14 +40,8 @@ class Pretrained(ShowsArguments):
     trained_on: str | None = None
     """Name of the data set the weights come from, where it has one."""
 
-    hub_repo: str | None = None
-    """Name of the repository or shipped checkpoint that the weights were loaded from."""
-
-    hub_revision: str | None = None
-    """The commit of the hub that the weights were loaded from."""
-
-    loaded_from: Path | None = None
-    """Folder that the weights and all arguments were loaded from; None once they are trained on."""
+    loaded_from: Source | None = None
+    """The checkpoint that the weights come from: folder, repository and commit. None once they are trained on."""
 
     fine_tuned_from: str | None = None
     """What was loaded before the weights were trained on."""
@@ -65,6 +59,16 @@ class Pretrained(ShowsArguments):
         super().__init__()
         self.annealed = {}
 
+    @property
+    def hub_repo(self) -> str | None:
+        """Name of the repository or bundled checkpoint that the weights were loaded from."""
+        return self.loaded_from.repo if self.loaded_from else None
+
+    @property
+    def hub_revision(self) -> str | None:
+        """Commit of the hub that the weights were loaded from."""
+        return self.loaded_from.commit if self.loaded_from else None
+
     def keep_recipes(self, recipes: dict[str, Any]) -> None:
         """Have hyper-parameters say by which name and arguments each network is made, and warn where none does."""
         assert isinstance(self, pl.LightningModule)
@@ -78,7 +82,7 @@ class Pretrained(ShowsArguments):
         """Note that training on data of this name begins: what was loaded becomes where it started from."""
         if self.hub_repo:
             self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
-        self.trained_on, self.hub_repo, self.hub_revision, self.loaded_from = dataset, None, None, None
+        self.trained_on, self.loaded_from = dataset, None
         self.begun_anew = ()
 
     def warn_of_absent(self) -> None:
@@ -204,7 +208,7 @@ class Pretrained(ShowsArguments):
         )
         self.begun_anew = _absent(self, weights)
         self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
-        self.hub_repo, self.hub_revision = source.repo, source.commit
+        self.loaded_from = source.plain()
         return self
 
     def push_to_hub(
@@ -323,7 +327,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
         model.begun_anew = absent
     model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
-    model.hub_repo, model.hub_revision, model.loaded_from = source.repo, source.commit, source.folder
+    model.loaded_from = source.plain()
     return model.eval()
 
 

@@ -139,7 +139,8 @@ class Names:
     """Lets in only who asks for a name of this machine, and lets go of who does not take the answer.
 
     A stranger's site can lead its own name to this machine, and a browser then sends requests here under that name.
-    Numbers are no names, so they are always fine.
+    Numbers are accepted if they are this machine's: a loopback address, or the address that the connection came to.
+    Addresses in answers follow the Host header, so another number would be handed on.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
@@ -162,25 +163,29 @@ class Names:
 
     def problem(self, request: Request) -> str | None:
         """Why a request is refused, if it is."""
-        host = request.headers.get("host", "")
-        if not is_ours(host, self.names):
+        host, reached = request.headers.get("host", ""), request.scope.get("server") or ("",)
+        if not is_ours(host, self.names, str(reached[0])):
             return (
                 f"This server is not called {host[:100]!r}. Use the address that it printed, or serve it with --name."
             )
         return None
 
 
-def is_ours(host: str, names: set[str]) -> bool:
-    """Whether a Host header is a number or one of the names.
+def is_ours(host: str, names: set[str], reached: str = "") -> bool:
+    """Return whether a Host header is one of the names, a loopback address, or the address that was reached.
 
     >>> is_ours("127.0.0.1:8000", set()), is_ours("[::1]", set()), is_ours("evil.example:8000", {"localhost"})
     (True, True, False)
+    >>> is_ours("10.0.0.5:8000", set(), "10.0.0.5"), is_ours("10.0.0.5:8000", {"10.0.0.5"}), is_ours("6.6.6.6:9", set())
+    (True, True, False)
     """
-    name = re.sub(r":[0-9]+$", "", host).lower()
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    name = re.sub(r":[0-9]+$", "", host).lower().removeprefix("[").removesuffix("]")
+    if name in names:
         return True
-    return name in names
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(name)
+        return address.is_loopback or address == ipaddress.ip_address(reached.removeprefix("::ffff:"))
+    return False
 
 
 class Answer(JSONResponse):

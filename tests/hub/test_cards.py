@@ -165,7 +165,7 @@ def test_an_edited_card_goes_along(here, name, tmp_path):
 def test_without_the_card_of_another_hub_it_is_published_and_said(here, name, make, monkeypatch):
     make(0).push_to_hub(name, scores={"mig": 0.25}, say=lambda text: None)
     model, said = load(name), []
-    model.hub_repo = "somebody/elsewhere"
+    model.loaded_from = replace(model.loaded_from, repo="somebody/elsewhere")
     push(model, f"{name}-2", say=said.append)
     assert said[0].startswith("Publishing without the card of somebody/elsewhere, which could not be fetched: ")
     assert show(f"{name}-2").checkpoint.scores == {}
@@ -178,3 +178,10 @@ def test_a_folder_with_a_card_is_known(tmp_path):
     known = known_about(tmp_path)
     assert (known["scores"], known["seed"]) == ({"mig": 0.25}, 3)
     assert content_of(tmp_path / "config.json").size > 0
+
+
+def test_a_loaded_model_keeps_no_token(here, name, make):
+    make(0).push_to_hub(name, say=lambda text: None)
+    model = load(name, token=here.token)
+    assert here.token not in repr(vars(model))
+    assert (model.loaded_from.repo, model.loaded_from.commit) == (model.hub_repo, model.hub_revision)

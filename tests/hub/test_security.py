@@ -290,6 +290,12 @@ def test_paths_lead_nowhere_else(here, path):
     assert str(here.folder).encode() not in answer
 
 
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 200), ("[::1]:99", 200), ("6.6.6.6:9", 403), ("evil", 403)])
+def test_a_host_that_is_not_this_machine_is_not_handed_on(here, host, status):
+    answer = raw(here, f"GET /api/models?limit=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert int(answer.split(maxsplit=2)[1]) == status, answer
+
+
 @pytest.mark.parametrize("token", ["wrong-token", "", None])
 def test_writing_needs_a_token_of_this_hub(here, files, name, token, model, monkeypatch):
     here.upload(name, files)

@@ -1,12 +1,14 @@
 """What users of Lightning are used to: generators left alone, clipping, accumulation, precision, averaging, tuning."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from unknot.checkpoints.locate import Source
 from unknot.lightning import pl
 from unknot.zoo import MODELS, AdaGVAE, BetaVAE, FactorVAE
 
@@ -278,7 +280,7 @@ def test_torch_exports_what_maps_images_to_codes(name):
 
 def test_a_model_that_is_trained_on_says_what_it_was_trained_on(tmp_path):
     model = AdaGVAE(image_shape=SHAPE)
-    model.trained_on, model.hub_repo, model.hub_revision = "dsprites", "unknot/adagvae-dsprites", None
+    model.trained_on, model.loaded_from = "dsprites", Source(Path(), "unknot/adagvae-dsprites")
     trainer(max_steps=1).fit(model, data("AdaGVAE"))
     assert model.trained_on is None
     assert model.hub_repo is None
