@@ -19,7 +19,7 @@ from unknot import datamodules, zoo
 from unknot.arguments import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, SceneDataset
 from unknot.lightning import pl
-from unknot.training.settings import refusal
+from unknot.training.settings import first_cause, reason_of
 from unknot.training.stopping import Stopped
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ OPTIONS = (
     *(f"--trainer.{name}" for name in inspect.signature(pl.Trainer).parameters),
 )
 UNKNOWN = re.compile(r"unrecognized arguments: (--[\w.]+)")
-REFUSED = re.compile(r"class_path '([\w.]+)': Option '(\w+)' is not accepted")
-REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments are required: ([\w., ]+)")
 
 
 @contextmanager
@@ -61,24 +59,16 @@ def in_plain_words(request: "Request") -> Iterator[None]:
     except ArgumentError as error:
         reason = misspelt(str(error), request.words)
         if reason is None:
-            essence = _essence(str(error))
-            reason = refusal(str(error)) or explained(essence) or essence
+            reason = reason_of(str(error))
             reason = "".join(f"{file}: " for file in request.files) + reason
         raise ValueError(f"{reason}{'' if reason.endswith(('.', '?')) else '.'} {HELP}") from error
     except MisconfigurationException as error:
         hint = " Take --trainer.accelerator auto or cpu." if "backend found" in str(error) else ""
         raise ValueError(f"{error}{hint}") from error
     except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
-        raise ValueError(_essence(str(error))) from error
+        raise ValueError(first_cause(str(error))) from error
     except SIGTERMException:
         raise Stopped from None
-
-
-def _essence(message: str) -> str:
-    """Return the first cause, out of the parser's account of every type it tried."""
-    _, _, tried = message.partition("Errors:")
-    first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
-    return " ".join(first.split())
 
 
 def misspelt(message: str, words: Sequence[str]) -> str | None:
@@ -97,20 +87,6 @@ def misspelt(message: str, words: Sequence[str]) -> str | None:
     if found := UNKNOWN.search(message):
         close = difflib.get_close_matches(found[1], OPTIONS, n=1)
         return f"{found[1]}: no such option." + (f" Did you mean {close[0]!r}?" if close else "")
-    return None
-
-
-def explained(message: str) -> str | None:
-    """What a class does not take, or lacks, in the words of a parser's message."""
-    if found := REFUSED.search(message):
-        module, _, name = found[1].rpartition(".")
-        cls = getattr({"unknot.zoo": zoo, "unknot.datamodules": datamodules}.get(module), name, None)
-        hint = f" {did_you_mean(found[2], inspect.signature(cls).parameters)}" if cls else ""
-        return f"{name} has no argument {found[2]!r}.{hint}"
-    if found := REQUIRED.search(message):
-        names = re.split(r"[,\s]+", found[2].rstrip(". "))
-        parts = ", ".join(names if found[1] else (f"--{name} NAME" for name in names))
-        return f"{found[1]} needs {parts}." if found[1] else f"Give {parts}, or a --config that has them."
     return None
 
 

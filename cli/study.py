@@ -134,7 +134,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from unknot.studies.study import Study
 
     study = Study.from_file(arguments.study, arguments.imported)
-    jobs = study.jobs()
+    jobs = study.check()
     print(f"{study.name}: {study.description}")
     print(f"jobs      {len(jobs):,} of {sum(job.steps for job in jobs):,} steps in all")
     for key in ("dataset", "method", "seed"):
@@ -246,13 +246,17 @@ def _status(arguments: argparse.Namespace) -> int:
     if len(running) > 10:
         print(f"  and {len(running) - 10:,} more")
     failed = by_state.get("failed", [])
-    for name in failed if arguments.failed else failed[:10]:
-        error = JobFolder(folder, name).error()
-        print(f"  failed {name} {describe(jobs[name])} ({error.get('count')} times): {error.get('error')}")
-        if arguments.failed:
-            print(error.get("traceback", ""))
-    if len(failed) > 10 and not arguments.failed:
-        print(f"  and {len(failed) - 10:,} more; --failed shows all with their tracebacks")
+    shared: dict[str, list[str]] = {}
+    for name in failed:
+        shared.setdefault(str(JobFolder(folder, name).error().get("error")), []).append(name)
+    for message, names in shared.items():
+        for name in names if arguments.failed else names[:3]:
+            print(f"  failed {name} {describe(jobs[name])} ({JobFolder(folder, name).error().get('count')} times)")
+            if arguments.failed:
+                print(JobFolder(folder, name).error().get("traceback", ""))
+        if len(names) > 3 and not arguments.failed:
+            print(f"  and {len(names) - 3:,} more; --failed shows all with their tracebacks")
+        print(f"  reason: {message}")
     return 0
 
 

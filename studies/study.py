@@ -12,6 +12,7 @@ from typing import Any
 
 from unknot.arguments import did_you_mean
 from unknot.metrics.registry import default_scores
+from unknot.studies.own_images import check_entry, check_scores, located, name_of_images, use_images
 from unknot.studies.protocols import Protocol, check_metrics, read_protocols
 from unknot.training import configs
 from unknot.training.settings import put
@@ -116,7 +117,7 @@ class Study:
         rows.sort(key=lambda row: row[0])  # stable: within a seed and a draw the order of the file stays
         jobs: dict[str, Job] = {}
         for _, settings, config in rows:
-            job = Job(name_of(config), settings, config)
+            job = Job(name_of(config), settings, located(config, self.folder))
             steps = config.get("trainer", {}).get("max_steps")
             if not isinstance(steps, int) or steps < 1:
                 raise ValueError(
@@ -131,10 +132,33 @@ class Study:
             jobs[job.name] = job
         return list(jobs.values())
 
+    def check(self) -> list[Job]:
+        """Return the jobs, after building model, data and Trainer of as many of them as have a new value of an option.
+
+        A reason for which several of them could not run is given once.
+        """
+        from unknot.training.fitting import check_settings
+
+        jobs = self.jobs()
+        seen: set[tuple[str, ...]] = set()
+        reasons: dict[str, dict[str, Any]] = {}
+        for job in jobs:
+            settings = {name: repr(value) for name, value in job.settings.items() if name not in ("seed", "strength")}
+            values = {(job.settings["config"], *pair) for pair in settings.items()}
+            if values <= seen:
+                continue
+            seen |= values
+            try:
+                check_settings(job.config, self.imported)
+            except Exception as error:  # whatever a class refuses its arguments with
+                reasons.setdefault(" ".join(str(error).split()) or type(error).__name__, job.settings)
+        if reasons:
+            lines = [f"{settings['config']} on {settings['dataset']}: {why}" for why, settings in reasons.items()]
+            raise ValueError(f"Study {self.name}, {' '.join(lines)}")
+        return jobs
+
     def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[tuple[int, Any], dict[str, Any], dict[str, Any]]]:
         """Place of the seed, settings and configuration of every job of a sweep."""
-        from unknot.training.settings import describe
-
         options = dict(sweep.get("options", {}))
         seeds = _seeds(options.pop("seed_everything", None) or sweep.get("seeds", self.content.get("seeds", 1)))
         training = self.content.get("training", {}) | sweep.get("training", {})
@@ -142,17 +166,14 @@ class Study:
         base = self._configuration(sweep["config"])
         method = str(base["model"]["class_path"]).rpartition(".")[2]
         swept = next((option for option in options if option.startswith("model.")), None)
-        self._check_options(sweep["config"], base, [*training, *grid])
         for dataset in sweep.get("datasets", self.content["datasets"]):
-            label, described = _labelled(dataset)
-            part, image_shape = describe(described, self.content.get("image_size"), self.imported)
+            on_dataset, label = self._on(dataset, base, sweep["config"])
+            self._check_options(sweep["config"], on_dataset, [*training, *grid])
             values = [_for_dataset(self.name, option, of, label) for option, of in grid.items()]
             for point in itertools.product(*values):
                 chosen = dict(zip(grid, point, strict=True))
                 for place, seed in enumerate(seeds):
-                    config = deepcopy(base)
-                    put(config, "data.dataset", part)
-                    put(config, "model.image_shape", image_shape)
+                    config = deepcopy(on_dataset)
                     for option, value in {**training, **chosen}.items():
                         put(config, option, deepcopy(value))
                     config["seed_everything"] = seed
@@ -160,6 +181,30 @@ class Study:
                     if swept:
                         settings["strength"] = chosen[swept]
                     yield (place, chosen.get("data.label_seed", 0)), settings, config
+
+    def _on(self, dataset: Any, base: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+        """Return a configuration on a data set, and what tables call the data set."""
+        from unknot.training.settings import describe, find_class
+
+        config, where = deepcopy(base), f"Study {self.name}, {name}"
+        size = self.content.get("image_size")
+        if isinstance(dataset, dict) and "images" in dataset:
+            batch = getattr(find_class(base["model"]["class_path"], self.imported), "batch", "images")
+            image_shape = use_images(config, dataset, batch, size, self.folder, where)
+            check_scores(where, located(config, self.folder)["data"], self.protocols)
+            label, _ = _labelled(dataset)
+        elif not base.get("data"):
+            raise ValueError(
+                f"{where}: this configuration has no `data`, so it takes own images alone, as in `datasets: [{{images: "
+                f"photos, labels: factors.csv}}]`. For {dataset!r:.40} choose one with `data`, such as "
+                "beta_vae_dsprites."
+            )
+        else:
+            label, described = _labelled(dataset)
+            part, image_shape = describe(described, size, self.imported)
+            put(config, "data.dataset", part)
+        put(config, "model.image_shape", image_shape)
+        return config, label
 
     def _check_options(self, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
         """Refuse options that the classes of a configuration do not take."""
@@ -185,8 +230,8 @@ class Study:
         beside = self.folder / name
         path = beside if beside.is_file() else configs.find(name)
         content = configs.load(path)
-        if not {"model", "data"} <= content.keys():
-            raise ValueError(f"{path}: a configuration needs `model` and `data`, as those that `unknot fit` takes.")
+        if not content.get("model"):
+            raise ValueError(f"{path}: a configuration needs a `model`, as those that `unknot fit` takes.")
         return content
 
     def _check(self) -> None:
@@ -256,6 +301,8 @@ def _labelled(dataset: Any) -> tuple[str, Any]:
     """What the table calls a data set, and its description without that name."""
     if isinstance(dataset, str):
         return dataset, dataset
+    if "images" in dataset:
+        return name_of_images(dataset), dataset
     described = {key: value for key, value in dataset.items() if key != "name"}
     return str(dataset.get("name", str(dataset["class_path"]).rpartition(".")[2])), described
 
@@ -274,10 +321,14 @@ def _parts(where: str, content: Mapping[str, Any]) -> None:
     if "datasets" in content:
         _listed(where, content, "datasets")
         for dataset in content["datasets"]:
+            if isinstance(dataset, dict) and "images" in dataset:
+                check_entry(where, dataset)
+                continue
             given = dataset.get("class_path") if isinstance(dataset, dict) else dataset
             if not isinstance(given, str):
                 raise ValueError(
-                    f"{where}: a data set is a name from `unknot data list` or has a `class_path`, got {dataset!r:.80}."
+                    f"{where}: a data set is a name from `unknot data list`, or own `images` with `labels`, or has a "
+                    f"`class_path`, got {dataset!r:.80}."
                 )
         labels = [_labelled(dataset)[0] for dataset in content["datasets"]]
         if twice := [label for label in labels if labels.count(label) > 1]:

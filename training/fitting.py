@@ -1,11 +1,12 @@
 """Train a model: the one way from settings, or from a model and its data, to the folder of a run."""
 
+import io
 import logging
 import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jsonargparse import ArgumentError
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, LightningDataModule, Trainer, seed_everything
@@ -26,13 +28,15 @@ from unknot.training import configs
 from unknot.training.callbacks import CountOn, CurveLogger, HeldOut, Keeper, Stopwatch, WholeCheckpoints, version_of
 from unknot.training.lightning_cli import DEFAULTS, TrainingCLI
 from unknot.training.run_folder import BEST, Resumption, RunFolder, Summary
-from unknot.training.settings import named_modules, only_known_classes, put
+from unknot.training.settings import named_modules, only_known_classes, put, reason_of
 from unknot.training.stopping import Stop
 from unknot.zoo import Model
 from unknot.zoo.pictures import Pictures
 
 SMALL = 10_000_000
 """Parameters of a network for which few threads are best."""
+NOISY = (("pytorch_lightning", "rank_zero"), ("lightning_fabric", "seed"))
+"""Packages and modules whose loggers announce seeds and devices."""
 CURVE_ROWS = 100
 """Rows of the curve of a job, about."""
 
@@ -329,6 +333,29 @@ def _plain_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise error.__cause__ or error from None
+    except ArgumentError as error:
+        raise ValueError(reason_of(str(error))) from None
+
+
+def check_settings(settings: dict[str, Any], imported: Sequence[str] = ()) -> None:
+    """Refuse settings that a job could not train with: build its model, data and Trainer, as the job does.
+
+    Args:
+        settings: as plain values.
+        imported: modules whose classes they may name, besides unknot's own.
+    """
+    quiet: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "logger": False, "plugins": [LightningEnvironment()]}
+    quiet |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    loggers = [logging.getLogger(f"{package}.utilities.{name}") for package, name in NOISY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with _plain_errors(), _as_it_was(), only_known_classes(imported), redirect_stderr(io.StringIO()):
+            TrainingCLI(deepcopy(settings), lambda cli: ([], dict(quiet)), keep_shape=True)
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _settings(training: Training, what: Any, overrides: Mapping[str, Any], seed: int | None) -> dict[str, Any]:

@@ -31,6 +31,9 @@ DENIED = (  # "*" is everything that is not allowed
 FILES = ("-c", "--config", "--resume", "--ckpt_path")
 DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 REFUSED = re.compile(r"Importing '([\w.]+)' is not allowed")
+NOT_ACCEPTED = re.compile(r"class_path '([\w.]+)': Option '(\w+)' is not accepted")
+MISTYPED = re.compile(r"class_path '[\w.]+': Parser key \"(\w+)\": Expected a <class '(\w+)'>\. Got value: (.+)")
+REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments are required: ([\w., ]+)")
 WRITTEN = ("dirpath", "save_dir", "root_dir", "log_dir", "weights_save_path")
 """Options of loggers and callbacks that name a folder to write to."""
 ALIASES = {"mpi3d": "mpi3d_real"}  # the thesis does not say which of the three it means
@@ -118,6 +121,37 @@ def refusal(message: str) -> str | None:
         "torchvision's models and transforms, and Lightning's callbacks, as it could run code. If you know what it is, "
         f"add --import {match[1].rpartition('.')[0]}"
     )
+
+
+def reason_of(message: str) -> str:
+    """Return the reason that a parser's message gives, in one line for users."""
+    cause = first_cause(message)
+    return refusal(message) or _explained(cause) or cause
+
+
+def first_cause(message: str) -> str:
+    """Return the first cause, out of the parser's account of every type it tried."""
+    _, _, tried = message.partition("Errors:")
+    first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
+    return " ".join(first.split())
+
+
+def _explained(message: str) -> str | None:
+    """Return what a class does not take, or lacks, in words for users."""
+    from unknot import datamodules, zoo
+
+    if found := NOT_ACCEPTED.search(message):
+        module, _, name = found[1].rpartition(".")
+        cls = getattr({"unknot.zoo": zoo, "unknot.datamodules": datamodules}.get(module), name, None)
+        hint = f" {did_you_mean(found[2], inspect.signature(cls).parameters)}" if cls else ""
+        return f"{name} has no argument {found[2]!r}.{hint}"
+    if found := MISTYPED.search(message):
+        return f"{found[1]} must be of type {found[2]}, got {found[3]!r}."
+    if found := REQUIRED.search(message):
+        names = re.split(r"[,\s]+", found[2].rstrip(". "))
+        parts = ", ".join(names if found[1] else (f"--{name} NAME" for name in names))
+        return f"{found[1]} needs {parts}." if found[1] else f"Give {parts}, or a --config that has them."
+    return None
 
 
 # What settings say

@@ -1,5 +1,6 @@
 """Users' own images, from files, arrays, data sets and streams, and their labels."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
@@ -284,6 +285,12 @@ class ImageDataModule(FiniteDataModule):
             return self._all_labels.names
         own: Any = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
         return tuple(self.label_keys) if self.label_keys else tuple(getattr(own, "label_keys", ()))
+
+    @property
+    def has_all_combinations(self) -> bool:
+        """Whether every combination of factors has an image, as scores that choose factors need."""
+        table = self._all_labels
+        return len(table.factors[table.labelled].unique(dim=0)) == math.prod(table.sizes)
 
     def __repr__(self) -> str:
         channels, height, width = self.image_shape

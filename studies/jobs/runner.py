@@ -108,7 +108,7 @@ def run(
 
 def prepare(study: Study, folder: Path) -> Plan:
     """Write the plan of a study into its folder, or compare it with the one that is there."""
-    jobs = study.jobs()
+    jobs = study.check()
     plan = Plan(study, jobs, disk_use(jobs, study.imported) // len(jobs))
     if (folder / "plan.json").is_file():
         old = read_plan(folder, study.imported)
@@ -177,6 +177,7 @@ class Display:
         self.again = f"{shlex.quote(str(folder))} {options}".strip()
         self.last, self.alive = time.monotonic(), 0.0
         self.interval = 10.0
+        self.reasons: set[str] = set()
         self.took: deque[float] = deque(maxlen=200)
         self.seen: dict[str, Seen] = {}
 
@@ -202,7 +203,9 @@ class Display:
         if outcome.seconds is not None:
             self.took.append(outcome.seconds)
         if outcome.what == "failed":
-            self.say(f"{clock()} failed {job.name} {describe(job)}: {outcome.message}")
+            again = outcome.message in self.reasons
+            self.reasons.add(outcome.message)
+            self.say(f"{clock()} failed {job.name} {describe(job)}: {'as before.' if again else outcome.message}")
         self.tick()
 
     def tick(self) -> None:
@@ -266,8 +269,14 @@ class Display:
         self.say(f"{clock()} {summary.done:,} of {len(self.jobs):,} done, {len(summary.failed)} failed.")
         if summary.stopped:
             self.say(f"Stopped: {summary.stopped}. Nothing is lost; go on with: unknot study run {self.again}")
-        for name, message in list(summary.failed.items())[:10]:
-            self.say(f"  failed {name}: {message}")
+        shared: dict[str, list[str]] = {}
+        for name, message in summary.failed.items():
+            shared.setdefault(message, []).append(name)
+        for message, names in list(shared.items())[:10]:
+            if message not in self.reasons:  # failed before this run
+                self.say(f"  failed {_some(names)}: {message}")
+            elif len(names) > 1:
+                self.say(f"  {len(names)} failed for the same reason: {_some(names)}")
         if summary.failed:
             self.say(f"Try failed jobs again with: unknot study retry {self.again}")
 
@@ -304,6 +313,10 @@ def describe(job: Job) -> str:
 
 NAMED = ("config", "strength")
 """Settings that others say already."""
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def clock() -> str:

