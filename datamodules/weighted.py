@@ -210,8 +210,10 @@ def with_law(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
     """
     if law not in get_args(Law):
         raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {law!r}.")
+    if law == "training":
+        return dataset
     space = dataset.factor_space
-    if law == "training" or (law == "independent" and not isinstance(space, WeightedSpace)):
+    if law == "independent" and not isinstance(space, WeightedSpace):
         return dataset
     if not isinstance(space, WeightedSpace) or (law == "held_out" and bool((space.weights > 0).all())):
         raise ValueError(

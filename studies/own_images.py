@@ -106,6 +106,8 @@ def check_scores(where: str, data: Mapping[str, Any], protocols: Iterable[Any]) 
     protocols = list(protocols)
     if any(protocol.labels for protocol in protocols):
         raise ValueError(f"{where}: scores on few `labels` need a ground-truth data set, not own images.")
+    if laws := [protocol.law for protocol in protocols if protocol.law != "training"]:
+        raise ValueError(f"{where}: own images have one distribution of factors: remove `law: {laws[0]}`.")
     chosen = dict.fromkeys(name for part in protocols for name in part.metrics if METRICS[name].intervenes)
     if chosen and not open_images(data).has_all_combinations:
         raise ValueError(

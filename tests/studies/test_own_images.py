@@ -11,8 +11,7 @@ import yaml
 from PIL import Image
 
 from unknot.cli import main
-from unknot.studies import Study, results
-from unknot.studies.running import run
+from unknot.studies import Study, results, run
 
 SWEEPS = [
     {"config": "beta_vae", "options": {"model.beta": [1, 4]}},
@@ -85,6 +84,7 @@ def test_a_study_on_own_images_from_file_to_table(folder: Path) -> None:
         ({"datasets": ["dsprites"]}, "has no `data`"),
         ({"scores": ["mig", "covariate_shift"], "datasets": [{"images": "photos", "labels": "sparse.csv"}]}, "every"),
         ({"scores": [{"metrics": ["mig"], "labels": {"num_labels": [100]}}]}, "ground-truth data set"),
+        ({"scores": [{"metrics": ["mig"], "law": "independent"}]}, "remove `law: independent`"),
         ({"training": {"trainer.max_steps": 2, "model.lr": "fast"}}, "lr must be of type float, got 'fast'"),
         ({"sweeps": [{"config": "beta_vae", "options": {"model.beta": [-1]}}]}, "beta must be finite"),
     ],
