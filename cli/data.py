@@ -22,7 +22,7 @@ def add_to(commands: Commands) -> None:
         "unknot data show dsprites --out dsprites.png",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    command(actions, "list", "size, factors, licence and state of every data set", "unknot data list")
+    command(actions, "list", "size, factors, license and state of every data set", "unknot data list")
     prepare = command(
         actions, "prepare", "draw, download or convert a data set now", "unknot data prepare color_dsprites"
     )
@@ -76,7 +76,7 @@ def _list() -> None:
     from unknot.datamodules.download import human_size
 
     row = "{:<29} {:>9}  {:<8} {:>8} {:>8}  {:<11} {:<14} {}".format
-    print(row("name", "images", "shape", "download", "on disk", "state", "licence", "factors"))
+    print(row("name", "images", "shape", "download", "on disk", "state", "license", "factors"))
     for name, make in DATASETS.items():
         dataset = make()
         space = dataset.factor_space
@@ -84,11 +84,11 @@ def _list() -> None:
         shape = "x".join(map(str, dataset.image_shape))
         images = dataset.shape[0] if isinstance(dataset, GridDataset) else space.size
         sizes = (human_size(size) if size else "-" for size in (dataset.download_size, dataset.disk_size))
-        print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.licence, factors))
+        print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.license, factors))
     scenes = ClevrScenes()
     shape = "x".join(map(str, (3, *scenes.image_size)))
     objects = f"sets of up to {scenes.max_objects} objects"
-    print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.licence, objects))
+    print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.license, objects))
     print(f"Prepared data lives in {cache_dir()} (set UNKNOT_CACHE to move it).")
     print(f"Files downloaded by hand belong in {cache_dir() / 'downloads'}.")
 

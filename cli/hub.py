@@ -207,7 +207,7 @@ def _show(arguments: argparse.Namespace) -> int:
         "data set": row.dataset,
         "family": row.family,
         "seed": row.seed,
-        "licence": row.license,
+        "license": row.license,
         "modified": row.modified,
         "problem": row.problem,
     }

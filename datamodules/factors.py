@@ -2,6 +2,7 @@
 
 import math
 import operator
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,7 +171,27 @@ class FactorSpace:
         return factors.long()
 
 
-class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
+class Licensed:
+    """A data set with a license. The former spelling ``licence`` still works and warns."""  # wording: keep
+
+    license: str = "unknown"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        former = vars(cls).get("licence")  # wording: keep
+        if isinstance(former, str):
+            warnings.warn(f"{cls.__name__}.licence is now called license.", FutureWarning, 2)  # wording: keep
+            cls.license = former
+            del cls.licence  # wording: keep
+
+    @property
+    def licence(self) -> str:  # wording: keep
+        """Return the license, by its former name."""
+        warnings.warn("licence is now called license.", FutureWarning, 2)  # wording: keep
+        return self.license
+
+
+class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
     """A factor space and the images p(x | z) for its points.
 
     Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that must
@@ -182,7 +203,6 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     """
 
     name: str
-    licence: str = "unknown"
     stochastic: bool = True
     grey_levels: int | None = None  # images are multiples of 1 / grey_levels, where that is known
     factor_space: FactorSpace
@@ -203,7 +223,7 @@ class GroundTruthDataset(Dataset[tuple[Tensor, Tensor]], ABC):
     def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["GroundTruthDataset", "GroundTruthDataset"]:
         """Two data sets that share no image, to fit on and to test on; a finite data set of your own says how."""
         raise ValueError(
-            f"{type(self).__name__} is a finite collection of images and does not say how to split it: scores "
+            f"{type(self).__name__} is a finite collection of images and does not say how to split it: "
             "scores would be tested on images they were fitted on. Give the ImageDataModule or its ground_truth(), "
             "or implement split(test_fraction, seed), which returns two data sets without common images."
         )

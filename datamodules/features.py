@@ -94,7 +94,7 @@ class FeatureScenes(SceneDataset):
         self.dataset = dataset
         self.backbone = EfficientNetLite0() if backbone is None else backbone
         self.name = f"{dataset.name}_features"
-        self.licence = dataset.licence
+        self.license = dataset.license
         self.image_size, self.max_objects = dataset.image_size, dataset.max_objects
         self.value_range, self.properties = dataset.value_range, dataset.properties
         self._records: Records | None = None

@@ -25,7 +25,7 @@ class View(GroundTruthDataset):
     def __init__(self, dataset: GroundTruthDataset) -> None:
         check_dataset(dataset)
         self.dataset = dataset
-        self.licence = dataset.licence
+        self.license = dataset.license
         self.stochastic = dataset.stochastic
         self.grey_levels = dataset.grey_levels
         self.factor_space = dataset.factor_space

@@ -38,7 +38,7 @@ class AbstractDSprites(GroundTruthDataset):
     """
 
     name = "abstract_dsprites"
-    licence = DSprites.licence
+    license = DSprites.license
     factor_space = FactorSpace(
         names=("background", "color", "shape", "scale", "pos_x", "pos_y"),
         sizes=(5, 6, 3, 6, 32, 32),

@@ -42,7 +42,7 @@ class Cars3D(GridDataset):
 
     name = "cars3d"
     title = "Cars3D"
-    licence = "not stated"
+    license = "not stated"
     factor_space = FactorSpace(
         names=("elevation", "azimuth", "object_type"), sizes=(4, 24, 183), kinds=("ordered", "circular", "categorical")
     )

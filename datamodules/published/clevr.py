@@ -48,7 +48,7 @@ class CLEVR(SceneDataset):
 
     name = "clevr"
     properties = CLEVR_PROPERTIES
-    licence = "CC BY 4.0"
+    license = "CC BY 4.0"
     url = "https://dl.fbaipublicfiles.com/clevr/CLEVR_v1.0.zip"
 
     def __init__(

@@ -71,7 +71,7 @@ class DSprites(GridDataset):
 
     name = "dsprites"
     title = "dSprites"
-    licence = "Apache-2.0"
+    license = "Apache-2.0"
     factor_space = SPACE
     image_shape = (1, SIDE, SIDE)
     grey_levels = 1

@@ -72,7 +72,7 @@ class MPI3D(GridDataset):
 
     name = "mpi3d"  # of an instance: with its variant
     title = "MPI3D"
-    licence = "CC-BY-4.0"
+    license = "CC-BY-4.0"
     image_shape = (3, 64, 64)
     sizes: ClassVar[dict[Variant, tuple[int, ...]]] = {
         "toy": (6, 6, 2, 3, 3, 40, 40),

@@ -32,7 +32,7 @@ class Shapes3D(GridDataset):
 
     name = "shapes3d"
     title = "Shapes3D"
-    licence = "Apache-2.0"
+    license = "Apache-2.0"
     factor_space = FactorSpace(
         names=("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"),
         sizes=(10, 10, 10, 8, 4, 15),

@@ -57,7 +57,7 @@ class SmallNORB(GridDataset):
     stochastic = True
     finite = False  # a full grid, of ten instances: scored as in the study, by images drawn with replacement
     title = "SmallNORB"
-    licence = "research only"
+    license = "research only"
     factor_space = FactorSpace(
         names=("category", "elevation", "azimuth", "lighting"),
         sizes=(5, 9, 18, 6),

@@ -36,7 +36,7 @@ class DrawnScenes(SceneDataset):
         value_range: what black and white become.
     """
 
-    licence = "drawn here"
+    license = "drawn here"
     file_name: str
     object_size: int
     fewest_objects: int = 1

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unknot.clevr_objects import CLASSES, REACH
+from unknot.datamodules.factors import Licensed
 from unknot.datamodules.scenes.raycast import Camera, look_at, project
 
 FRAME = (320, 480)  # height and width of the original images
@@ -258,7 +259,7 @@ def fit_camera(coords: Tensor, pixel_coords: Tensor, frame: tuple[int, int] = FR
     return position.float()
 
 
-class SceneDataset(Dataset[SetBatch]):
+class SceneDataset(Licensed, Dataset[SetBatch]):
     """Images with sets of objects.
 
     Subclasses have ``image_size`` (height, width), ``max_objects``, ``value_range`` and ``properties``, which name the
@@ -266,7 +267,6 @@ class SceneDataset(Dataset[SetBatch]):
     """
 
     name: str
-    licence: str = "unknown"
     image_size: tuple[int, int]
     max_objects: int
     value_range: tuple[float, float] = (0.0, 1.0)

@@ -48,7 +48,7 @@ class Rooms3D(GroundTruthDataset):
 
     name = "rooms3d"
     stochastic = False
-    licence = "drawn here"
+    license = "drawn here"
     factor_space = SPACE
     image_shape = (3, SIDE, SIDE)
 

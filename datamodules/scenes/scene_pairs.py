@@ -49,7 +49,7 @@ class ClevrObject(GridDataset):
 
     name = "clevr_object"
     title = "scenes of one object"
-    licence = "drawn here"
+    license = "drawn here"
     doing = "drawing"
     stochastic = False
     grey_levels = 255

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unknot.datamodules import FactorSpace, GroundTruthDataset
+from unknot.datamodules import DSprites, FactorSpace, GroundTruthDataset
 
 SPACE = FactorSpace(names=("shape", "scale", "pos_x"), sizes=(3, 2, 4))
 reproducible = settings(derandomize=True, deadline=None)
@@ -248,3 +248,14 @@ def test_slices_lists_and_masks_give_as_many_images_as_factors() -> None:
     for wrong in (12, [0, 12], [0.5], mask[:5], [[1]]):
         with pytest.raises(IndexError):
             dataset[wrong]
+
+
+def test_the_former_spelling_of_license_still_works() -> None:
+    with pytest.warns(FutureWarning, match=r"Former\.licence is now called license"):
+
+        class Former(DSprites):
+            licence = "CC BY 4.0"
+
+    assert Former.license == "CC BY 4.0"
+    with pytest.warns(FutureWarning, match="now called license"):
+        assert DSprites().licence == DSprites.license

@@ -27,7 +27,7 @@ function comparison(rows, toggle) {
     const url = row.pictures?.find((one) => one.url)?.url;
     return url ? el("img", { src: url, alt: `Picture of ${nameOf(row)}` }) : "no picture";
   };
-  const facts = [["model", "Method"], ["dataset", "Data set"], ["family", "Family"], ["seed", "Seed"], ["license", "Licence"]];
+  const facts = [["model", "Method"], ["dataset", "Data set"], ["family", "Family"], ["seed", "Seed"], ["license", "License"]];
   if (rows.some((row) => row.problem)) facts.push(["problem", "Problem"]);
   const scores = store.scores.filter((name) => rows.some((row) => score(row, name) !== undefined));
   const differing = differences(rows);
