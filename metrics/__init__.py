@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from unknot.metrics import computations as computations
     from unknot.metrics import functional
     from unknot.metrics.callbacks import ScoreCallback, SetScores
+    from unknot.metrics.classes.base import ScoreCollection
     from unknot.metrics.classes.interventional import BetaVAEScore, FactorVAEScore, Unfairness
     from unknot.metrics.classes.latents import (
         DCI,
@@ -36,6 +37,7 @@ _HOMES = {
     "callbacks": ["ScoreCallback", "SetScores"],
     "draws": ["Draws"],
     "evaluation": ["evaluate"],
+    "classes.base": ["ScoreCollection"],
     "classes.interventional": ["BetaVAEScore", "FactorVAEScore", "Unfairness"],
     "classes.latents": [
         *("DCI", "IRS", "MIG", "SAP"),
@@ -71,6 +73,7 @@ __all__ = [
     "MeanIoU",
     "Modularity",
     "ScoreCallback",
+    "ScoreCollection",
     "Scores",
     "SetAveragePrecision",
     "SetScores",

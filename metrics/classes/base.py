@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.data import dim_zero_cat
 
 from unknot.arguments import fraction, whole
@@ -29,6 +29,8 @@ class ScoreMetric(Metric):
     full_state_update = False
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
+    names: tuple[str, ...] = ()
+    """Keys of what :meth:`compute` returns, where that is a dictionary."""
 
     def __init_subclass__(cls, score: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -39,13 +41,64 @@ class ScoreMetric(Metric):
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
-        return self._plot(val, ax)
+        figure, axes = self._plot(val, ax)
+        if ax is None:
+            figure.set_size_inches(8, 4.8)
+            figure.tight_layout()  # makes room for the legend of several numbers
+        return figure, axes
 
     def need(self, state: list[Tensor]) -> list[Tensor]:
         """Rows of a state, of which there must be some."""
         if isinstance(state, list) and not state:
             raise ValueError(f"{type(self).__name__} has seen no data: call update(...) before compute().")
         return state
+
+
+class ScoreCollection(MetricCollection):
+    """A ``torchmetrics.MetricCollection`` that can also plot metrics of several numbers, such as :class:`DCI`.
+
+    A plain ``MetricCollection`` computes the same values under the same names. Its ``plot()`` looks up each metric by
+    the name of its class, and so raises a ``KeyError`` for metrics that return a dictionary.
+
+    >>> import torch
+    >>> from unknot.metrics import DCI, MIG
+    >>> scores = ScoreCollection([DCI(), MIG()], prefix="val/")
+    >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
+    >>> scores.update(factors.float(), factors)
+    >>> sorted(scores.compute())[:3]
+    ['val/MIG', 'val/dci_completeness', 'val/dci_disentanglement']
+    >>> len(scores.plot())
+    2
+    """
+
+    def plot(self, val: Any = None, ax: Any = None, together: bool = False) -> Any:
+        """Draw each metric on axes of its own, or all ``together``.
+
+        Args:
+            val: what :meth:`compute` returned, or a list of such dictionaries; by default the scores of now.
+            ax: axes to draw on, one for each metric; one alone for all together.
+            together: draw all metrics on the same axes.
+
+        Returns:
+            A figure and its axes for each metric, or one pair for all together.
+        """
+        val = val or self.compute()
+        if together:
+            return super().plot(val, ax, together)
+        several = [val] if isinstance(val, dict) else list(val)
+        names = dict(zip(self.keys(keep_base=True), self.keys(keep_base=False), strict=True))
+        for base, metric in self.items(keep_base=True, copy_state=False):
+            own = {name: (self._set_name(name), self._set_name(f"{base}_{name}")) for name in _names_of(metric)}
+            if own:
+                several = [
+                    values | {names[base]: {name: values[a if a in values else b] for name, (a, b) in own.items()}}
+                    for values in several
+                ]
+        return super().plot(several[0] if isinstance(val, dict) else several, ax)
+
+
+def _names_of(metric: Any) -> tuple[str, ...]:
+    return tuple(getattr(metric, "names", ()))
 
 
 class RowMetric(ScoreMetric):

@@ -64,6 +64,7 @@ class DCI(SplitMetric, score="dci"):
         if score is not None and score not in SCORES:
             raise ValueError(f"score must be one of {', '.join(SCORES)}, or None for all, got {score!r}.")
         self.backend, self.score = backend, score
+        self.names = () if score else tuple(f"dci_{name}" for name in SCORES)
 
     def compute(self) -> dict[str, Tensor] | Tensor:
         """The four scores of all rows seen so far, or the one that was asked for."""
@@ -288,6 +289,8 @@ class InfoMEC(RowMetric, score="infomec"):
     >>> {name: round(float(value), 2) for name, value in metric.compute().items()}
     {'infom': 1.0, 'infoe': 1.0, 'infoc': 1.0}
     """
+
+    names = ("infom", "infoe", "infoc")
 
     def __init__(self, discrete_codes: bool = False, pruning: Pruning = "range", **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -32,6 +32,7 @@ class SetAveragePrecision(RowMetric, score="ap"):
     def __init__(self, thresholds: Sequence[float] = THRESHOLDS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.thresholds = tuple(thresholds)
+        self.names = tuple(ap_names(self.thresholds))
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions ``[B, K, 19]`` and targets ``[B, M, 19]``; K and M must stay the same: pad with zeros."""
@@ -40,7 +41,7 @@ class SetAveragePrecision(RowMetric, score="ap"):
     def compute(self) -> dict[str, Tensor]:
         """The score of all images seen so far at each threshold."""
         scores = average_precisions(*self.rows(), self.thresholds)
-        return {name: self._score(score) for name, score in zip(ap_names(self.thresholds), scores, strict=True)}
+        return {name: self._score(score) for name, score in zip(self.names, scores, strict=True)}
 
 
 def ap_names(thresholds: Sequence[float]) -> list[str]:

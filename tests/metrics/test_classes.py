@@ -417,3 +417,17 @@ def test_a_collection_says_what_its_numbers_are() -> None:
         plt.close(figure)
     for cls, bounds in ((m.MIG, (0, 1)), (m.TotalCorrelation, (0, None)), (m.AdjustedRandIndex, (-1, 1))):
         assert (cls.plot_lower_bound, cls.plot_upper_bound) == bounds
+
+
+def test_a_collection_of_scores_plots_metrics_of_several_numbers() -> None:
+    codes, factors = codes_and_factors()
+    collection = m.ScoreCollection({"first": m.DCI(), "second": m.DCI(seed=1), "mig": m.MIG()}, prefix="val/")
+    steps = [collection(codes, factors) for _ in range(2)]
+    assert {"val/mig", "val/first_dci_disentanglement", "val/second_dci_completeness"} <= steps[0].keys()
+    for drawn in (collection.plot(), collection.plot(steps[0]), collection.plot(steps)):
+        assert [axes.get_ylabel() for _, axes in drawn] == ["DCI", "DCI", "MIG"]
+        for figure, _ in drawn:
+            plt.close(figure)
+    plt.close(collection.plot(steps, together=True)[0])
+    objects = m.ScoreCollection([m.SetAveragePrecision(), m.InfoMEC()])
+    assert all(metric.names for metric in objects.values())
