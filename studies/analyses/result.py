@@ -23,11 +23,16 @@ from unknot.studies.statistics import (
 )
 
 RESAMPLES = 500
+NO_MORE = "no more than chance"
 
 
 @dataclass(frozen=True)
 class Number:
-    """A figure of the population, its interval, what chance would give, and what the thesis prints."""
+    """A figure of the population, its interval, what chance would give, and what the thesis prints.
+
+    An ``adjusted`` share of variance is negative where chance alone explains as much, and cannot be told from too few
+    models: both are printed in words.
+    """
 
     label: str
     value: float
@@ -36,6 +41,7 @@ class Number:
     chance: float = np.nan
     thesis: float = np.nan
     percent: bool = False
+    adjusted: bool = False
 
     def text(self, value: float) -> str:
         """A value in the unit of this number.
@@ -47,15 +53,36 @@ class Number:
             return "–"
         return f"{100 * value:.1f} %" if self.percent else f"{value:.3f}"
 
+    @property
+    def shown(self) -> str:
+        """The value in its unit, or in words.
+
+        >>> Number("share", -0.031, percent=True, adjusted=True).shown
+        'no more than chance'
+        >>> Number("share", float("nan"), percent=True, adjusted=True).shown
+        'cannot be told'
+        """
+        if self.adjusted and np.isnan(self.value):
+            return "cannot be told"
+        return NO_MORE if self.adjusted and self.value <= 0 else self.text(self.value)
+
+    @property
+    def between(self) -> str:
+        """The interval in words: its ends, with a lower one below zero at 0 where a share of variance is adjusted."""
+        if np.isnan(self.low):
+            return "–"
+        low, high = (max(end, 0.0) if self.adjusted else end for end in (self.low, self.high))
+        return f"{self.text(low)} to {self.text(high)}"
+
     def __str__(self) -> str:
-        between = f" [{self.text(self.low)}, {self.text(self.high)}]" if not np.isnan(self.low) else ""
+        between = f" [{self.between}]" if not np.isnan(self.low) else ""
         beside = [
             f"{name} {self.text(value)}"
             for name, value in (("chance", self.chance), ("thesis", self.thesis))
             if not np.isnan(value)
         ]
         known = f" ({', '.join(beside)})" if beside else ""
-        return f"{self.label}: {self.text(self.value)}{between}{known}"
+        return f"{self.label}: {self.shown}{between}{known}"
 
 
 @dataclass(frozen=True)

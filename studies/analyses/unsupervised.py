@@ -141,14 +141,15 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
             "Needs settings with at least two seeds each (the variance inside a setting is the seed's), and a score "
             f"that varies; the table has {models.frame.setting.nunique()} settings and {len(models)} models."
         )
+    few = len(models) < FEWEST
     numbers: list[Number] = []
     for by, text, thesis in (("method", "method alone", 0.37), ("setting", "method and strength", 0.59)):
         of = table[table.by == by]
         if of.empty:
             continue
-        low, high = interval(np.mean(drawn[by], axis=0))
+        value, ends = (np.nan, ()) if few else (mean_of(of.adjusted), interval(np.mean(drawn[by], axis=0)))
         numbers.append(
-            Number(f"{text}, adjusted R²", mean_of(of.adjusted), low, high, chance=0.0, thesis=thesis, percent=True)
+            Number(f"{text}, adjusted R²", value, *ends, chance=0.0, thesis=thesis, percent=True, adjusted=True)
         )
         numbers.append(
             Number(f"{text}, R² as it is", mean_of(of.r2), chance=mean_of(of.null), thesis=thesis, percent=True)
@@ -156,13 +157,13 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
     both = table.pivot(index=["dataset", "metric"], columns="by", values="adjusted")
     if "method" in both and len(drawn["method"]) == len(drawn["setting"]):
         beyond = np.mean(drawn["setting"], axis=0) - np.mean(drawn["method"], axis=0)
-        value = mean_of(both.setting - both.method)
+        value, ends = (np.nan, ()) if few else (mean_of(both.setting - both.method), interval(beyond))
         name = "strength beyond the method, adjusted R²"
-        numbers.append(Number(name, value, *interval(beyond), chance=0.0, thesis=0.22, percent=True))
+        numbers.append(Number(name, value, *ends, chance=0.0, thesis=0.22, percent=True, adjusted=True))
     main = next(number for number in numbers if number.label == "method and strength, adjusted R²")
     significant = int((table[table.by == "setting"].p < 0.05).sum())
 
-    if len(models) < FEWEST:
+    if few:
         explained_part = f"How much method and strength explain cannot be told from {len(models)} models"
     elif main.value <= 0:
         explained_part = "Method and strength explain no more of the variance of a score than chance does"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from unknot.files import replacing
 from unknot.studies import claims
-from unknot.studies.analyses import ANALYSES, Number, Result
+from unknot.studies.analyses import ANALYSES, Result
 from unknot.studies.population import Missing, Population, by_figure, label
 from unknot.studies.report.overview import Overview
 
@@ -219,13 +219,7 @@ def _render(template: str, context: dict[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = lambda text: str(text).replace("|", "\\|")
-    environment.globals["between"] = _between
     return environment.get_template(template).render(context)
-
-
-def _between(number: Number, to: str) -> str:
-    """Return the interval of a number as text."""
-    return f"{number.text(number.low)}{to}{number.text(number.high)}" if not np.isnan(number.low) else "–"
 
 
 def _png(figure: Figure) -> bytes:

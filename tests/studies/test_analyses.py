@@ -91,6 +91,17 @@ def test_variance_explained_of_noise_is_nothing() -> None:
     assert result.number("method and strength, R² as it is").chance == pytest.approx(35 / 107, abs=0.02)
 
 
+def test_shares_of_variance_at_chance_or_of_few_models_are_printed_in_words() -> None:
+    rng = np.random.default_rng(3)
+    noise = population(3, mig=rng.normal(size=108), dci=rng.normal(size=108), sap=rng.normal(size=108))
+    for number in analyses.explained_variance(noise, resamples=50).numbers:
+        if number.label.endswith("adjusted R²"):
+            assert ("no more than chance" in str(number)) == (number.value <= 0)
+        assert "-" not in f"{number.shown} {number.between}"
+    few = analyses.explained_variance(noise[noise.method == noise.method.iloc[0]].head(6), resamples=50)
+    assert {number.shown for number in few.numbers if number.adjusted} == {"cannot be told"}
+
+
 def test_transfer_of_noise_succeeds_as_often_as_chance() -> None:
     rng = np.random.default_rng(0)
     n = 36 * 40 * 2
