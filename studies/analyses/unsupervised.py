@@ -147,9 +147,10 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
         of = table[table.by == by]
         if of.empty:
             continue
-        value, ends = (np.nan, ()) if few else (mean_of(of.adjusted), interval(np.mean(drawn[by], axis=0)))
+        value = np.nan if few else mean_of(of.adjusted)
+        low, high = interval([] if few else np.mean(drawn[by], axis=0))
         numbers.append(
-            Number(f"{text}, adjusted R²", value, *ends, chance=0.0, thesis=thesis, percent=True, adjusted=True)
+            Number(f"{text}, adjusted R²", value, low, high, chance=0.0, thesis=thesis, percent=True, adjusted=True)
         )
         numbers.append(
             Number(f"{text}, R² as it is", mean_of(of.r2), chance=mean_of(of.null), thesis=thesis, percent=True)
@@ -157,9 +158,10 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
     both = table.pivot(index=["dataset", "metric"], columns="by", values="adjusted")
     if "method" in both and len(drawn["method"]) == len(drawn["setting"]):
         beyond = np.mean(drawn["setting"], axis=0) - np.mean(drawn["method"], axis=0)
-        value, ends = (np.nan, ()) if few else (mean_of(both.setting - both.method), interval(beyond))
+        value = np.nan if few else mean_of(both.setting - both.method)
+        low, high = interval([] if few else beyond)
         name = "strength beyond the method, adjusted R²"
-        numbers.append(Number(name, value, *ends, chance=0.0, thesis=0.22, percent=True, adjusted=True))
+        numbers.append(Number(name, value, low, high, chance=0.0, thesis=0.22, percent=True, adjusted=True))
     main = next(number for number in numbers if number.label == "method and strength, adjusted R²")
     significant = int((table[table.by == "setting"].p < 0.05).sum())
 
