@@ -8,7 +8,9 @@ python benchmarks/metrics.py all --samples 2000   a quick look
 import argparse
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +27,12 @@ from unknot.hub import load
 from unknot.metrics import METRICS, Draws, functional
 from unknot.metrics.functional import trees as boosted
 from unknot.metrics.functional.logistic import cross_validated
-from unknot.metrics.functional.trees import ROUNDS
+from unknot.metrics.functional.tree_splits import DEPTH
+from unknot.metrics.functional.trees import LEARNING_RATE, ROUNDS, fit_trees
 
 SIX = (10, 10, 10, 8, 4, 15)  # values of the factors of Rooms3D and Shapes3D
 MODELS = ("adagvae-dsprites", "betavae-dsprites", "betatcvae-dsprites")
-PARTS = ("trees", "encoding", "all", "differences", "agreement")
+PARTS = ("trees", "boosters", "encoding", "all", "differences", "agreement")
 
 
 def representations(factors: np.ndarray, seed: int = 0) -> Iterator[tuple[str, np.ndarray]]:
@@ -112,6 +115,44 @@ def trees(num_train: int, rounds: int, turns: int) -> None:
     print(f"  {num_train:>6} samples: {min(ours):7.2f} s, scikit-learn {min(theirs):7.2f} s, {ratio:5.1f} times")
 
 
+def fit_lightgbm(codes: np.ndarray, factors: np.ndarray) -> list[Any]:
+    """LightGBM with as many trees of the same depth and rate for each factor."""
+    from lightgbm import LGBMClassifier
+
+    settings = {"n_estimators": ROUNDS, "max_depth": DEPTH, "num_leaves": 2**DEPTH, "learning_rate": LEARNING_RATE}
+    return [LGBMClassifier(**settings, n_jobs=1, verbose=-1).fit(codes, factor) for factor in factors.T]
+
+
+BOOSTERS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
+    "scikit-learn's exact trees": lambda *rows: fit_trees(*rows, "sklearn"),
+    "HistGradientBoosting": lambda *rows: fit_trees(*rows, "hist"),
+    "LightGBM": fit_lightgbm,
+}
+"""What others grow for the factors, from exact to histograms of 256 bins."""
+
+
+def boosters(sizes: Sequence[int]) -> None:
+    """Processor time and test accuracy of our trees and of others, on the codes of ``mixed_codes``."""
+    fits = {"unknot": boosted.boost} | BOOSTERS
+    for size in sizes:
+        codes, factors, others, asked = mixed_codes(size, size // 2)
+        for name, fit in fits.items():
+            start = time.process_time()
+            try:
+                models = fit(codes, factors)
+            except ImportError:
+                print(f"  {size:>6} samples, {name}: not installed")
+                continue
+            seconds = time.process_time() - start
+            predicted = (
+                np.stack([m.predict(others) for m in models], 1) if name == "LightGBM" else models.predict(others)
+            )
+            print(
+                f"  {size:>6} samples, {name:<26} {seconds:8.2f} s, accuracy {(predicted == asked).mean():.4f}",
+                flush=True,
+            )
+
+
 def differences(num_train: int, num_test: int) -> None:
     """DCI of the shipped models by both backends."""
     for name in MODELS:
@@ -167,6 +208,18 @@ def entries() -> Iterator[Row]:
             lambda split=split: functional.dci(*split, backend="sklearn"),
             rounds,
         )
+    for num_train, rounds in ((2_000, 3), (10_000, 1)):
+        codes, factors, _, _ = mixed_codes(num_train, 1)
+        for name in ("HistGradientBoosting", "LightGBM"):
+            if name == "LightGBM" and find_spec("lightgbm") is None:
+                continue
+            yield compare(
+                f"Exact trees of six factors at {num_train:,} samples, beside {name}",
+                lambda codes=codes, factors=factors: boosted.boost(codes, factors),
+                f"{name}, 256 bins, as many trees of the same depth",
+                lambda codes=codes, factors=factors, name=name: BOOSTERS[name](codes, factors),
+                rounds,
+            )
     for num_train, rounds in ((1_000, 3), (10_000, 1)):
         codes, factors, _, _ = mixed_codes(num_train, 1)
         yield compare(
@@ -201,6 +254,9 @@ def main() -> None:
         print(f"Trees of dSprites' factors, ten codes, {arguments.rounds} rounds, one thread, processor time")
         for size in (100, 1_000, 2_000, 10_000):
             trees(size, arguments.rounds, turns=2)
+    if "boosters" in parts:
+        print(f"Trees of six factors, ten codes, {ROUNDS} rounds, one thread, processor time")
+        boosters((2_000, 10_000))
     if "encoding" in parts:
         print("Encoding dSprites")
         encoding(8_192)
