@@ -3,12 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TYPING := .venv/typing/unknot
+MIN_PYTHON ?= $(or $(shell python3.10 --version >/dev/null 2>&1 && echo python3.10),$(PYTHON))
 PACKAGES := solvers datamodules metrics zoo training checkpoints hub studies cli configs
 
 # One process for each core, each of one thread: more only get in each other's way.
-test: export OMP_NUM_THREADS = 1
+test room test-min test-slow: export OMP_NUM_THREADS = 1
 
-.PHONY: demo docs test test-slow lint bench clean
+# Without compiled files pytest rewrites every test module again, and each command that a test starts compiles the package.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo docs test room test-min test-slow lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/unknot demo
@@ -21,6 +25,14 @@ docs: $(INSTALLED)
 
 test: lint
 	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+# The tests of one room: make room ROOM=zoo TESTS="-k pairs --lf".
+room: $(INSTALLED)
+	$(BIN)/pytest $(wildcard tests/$(ROOM) $(ROOM)) $(TESTS)
+
+# The quick tests with the oldest versions that pyproject.toml allows, on Python 3.10 where there is one (MIN_PYTHON=...).
+test-min: .venv-min/.installed
+	.venv-min/bin/pytest --numprocesses auto --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
@@ -36,12 +48,20 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/table.py
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .venv-min build dist *.egg-info
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv-min/.installed: pyproject.toml
+	$(MIN_PYTHON) -m venv --clear .venv-min
+	.venv-min/bin/python -m pip install --quiet uv
+	.venv-min/bin/uv pip install --python .venv-min/bin/python --resolution lowest-direct \
+		--editable '.[test,data,export,video,studies,ray]'
+	.venv-min/bin/uv pip freeze --python .venv-min/bin/python
 	touch $@
 
 # mypy does not follow editable installs of mapped folders: show it the package as a wheel would lay it out.

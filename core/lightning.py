@@ -50,16 +50,33 @@ else:
 
         sys.meta_path.insert(0, _WarnOfTheOther(OLD, NEW))
 
-__all__ = ["batches_done", "pl", "values_due"]
+__all__ = ["PRIVATE", "batches_done", "correct_step", "pl", "values_due"]
+
+PRIVATE = {
+    "loops.training_epoch_loop:_TrainingEpochLoop": ("batch_progress", "_batches_that_stepped"),
+    "trainer.connectors.logger_connector.logger_connector:_LoggerConnector": ("should_update_logs",),
+    "loggers.csv_logs:ExperimentWriter": ("_check_log_dir_exists", "_rewrite_with_new_header", "metrics_keys"),
+    "loggers.csv_logs:CSVLogger": ("_experiment",),
+    "cli:LightningCLI": ("_add_configure_optimizers_method_to_model", "config_dump", "config_init"),
+}
+"""Parts of Lightning without a promise that unknot uses, by class: here, in ``training.callbacks`` and in
+``training.lightning_cli``. A test checks that each is there."""
 
 
 def batches_done(trainer: "pl.Trainer | None") -> int:
-    """How many batches, over all epochs and resumed runs, training has consumed."""
+    """Return how many batches, over all epochs and resumed runs, training has consumed."""
     return trainer.fit_loop.epoch_loop.batch_progress.total.processed if trainer else 0  # type: ignore[attr-defined]
 
 
 def values_due(trainer: "pl.Trainer") -> bool:
-    """Whether anybody will look at what is logged in this training step: a logger, or a callback."""
+    """Return whether a logger or a callback will read what is logged in this training step."""
     last = trainer.is_last_batch or trainer.global_step + 1 == trainer.max_steps
     watched = any(str(getattr(callback, "monitor", "")).startswith("train/") for callback in trainer.callbacks)  # type: ignore[attr-defined]
     return last or watched or trainer._logger_connector.should_update_logs
+
+
+def correct_step(trainer: "pl.Trainer", step: int) -> None:
+    """Log the next step as ``step``, where Lightning would leave one out: it does for a run resumed at its end."""
+    loop = trainer.fit_loop.epoch_loop
+    if loop._batches_that_stepped == step + 1:
+        loop._batches_that_stepped = step

@@ -15,6 +15,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from unknot import __version__
 from unknot.files import replacing, sync, write_json
+from unknot.lightning import correct_step
 from unknot.machine import commit
 from unknot.training.run_folder import LAST, PREVIOUS, RunFolder
 from unknot.training.stopping import Stop, Stopped
@@ -238,7 +239,6 @@ class CountOn(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, *arguments: Any) -> None:
         """Once, at the first step."""
-        loop = trainer.fit_loop.epoch_loop
-        if self.step is not None and loop._batches_that_stepped == self.step + 1:
-            loop._batches_that_stepped = self.step
+        if self.step is not None:
+            correct_step(trainer, self.step)
         self.step = None

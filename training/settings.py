@@ -36,6 +36,8 @@ MISTYPED = re.compile(r"class_path '[\w.]+': Parser key \"(\w+)\": Expected a <c
 REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments are required: ([\w., ]+)")
 WRITTEN = ("dirpath", "save_dir", "root_dir", "log_dir", "weights_save_path")
 """Options of loggers and callbacks that name a folder to write to."""
+PRIVATE = ("parsing_settings",)
+"""Parts of ``jsonargparse._common`` without a promise that unknot uses, in this module only. A test checks them."""
 ALIASES = {"mpi3d": "mpi3d_real"}  # the thesis does not say which of the three it means
 
 

@@ -80,6 +80,10 @@ def make_server(app: ASGIApp, log_level: str = "warning") -> uvicorn.Server:
     )
 
 
+PRIVATE = ("cycle", "loop", "transport", "connection_made", "data_received", "connection_lost")
+"""Parts of uvicorn's ``H11Protocol`` without a promise that unknot uses, in this module only. A test checks them."""
+
+
 class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
