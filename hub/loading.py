@@ -6,6 +6,7 @@ from typing import Any
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.locate import WHERE, find
 from unknot.zoo import MODELS
+from unknot.zoo.lightning_checkpoint import as_saved_model, is_checkpoint
 from unknot.zoo.pretrained import CONFIG, build, overridden, read_config
 
 
@@ -13,7 +14,8 @@ def load(ref: str | Path, **options: Any) -> Any:
     """Load a saved model; its class comes from the registry by the name in ``config.json``.
 
     Args:
-        ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
+        ref: a bundled name (``unknot/adagvae-dsprites``), ``USER/REPO``, ``USER/REPO@REVISION``, a folder, or a
+            Lightning checkpoint ``*.ckpt`` of a model of the zoo, of which only tensors and plain values are read.
         options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
             :func:`unknot.checkpoints.locate.resolve`. Whatever else is given replaces an argument of the model, such as
             ``lr=1e-3`` to train on with.
@@ -25,6 +27,9 @@ def load(ref: str | Path, **options: Any) -> Any:
     ...     type(load(folder)).__name__, load(folder, beta=4.0).beta
     ('BetaVAE', 4.0)
     """
+    if is_checkpoint(ref):
+        with as_saved_model(ref) as folder:
+            return load(folder, **options)
     source = find(ref, **{name: value for name, value in options.items() if name in WHERE})
     config = read_config(source)
     name = config["model"]

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from unknot.arguments import positive
 from unknot.lightning import pl, values_due
+from unknot.zoo.lightning_checkpoint import MODEL
 from unknot.zoo.networks import check_images
 from unknot.zoo.noise import Noise
 from unknot.zoo.pretrained import Pretrained
@@ -228,7 +229,8 @@ class Model(Pretrained, pl.LightningModule):
         self.fitted_on(getattr(dataset, "name", None))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what the weights come from."""
+        """Keep the name of the class, and what the weights come from."""
+        checkpoint[MODEL] = type(self).__name__
         checkpoint["trained_on"], checkpoint["fine_tuned_from"] = self.trained_on, self.fine_tuned_from
         if self._trainer is not None and self._trainer.optimizers:
             checkpoint["optimizer"] = type(self._trainer.optimizers[0]).__name__

@@ -1,4 +1,5 @@
-"""Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Nothing is ever unpickled."""
+"""Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Of a Lightning
+checkpoint only tensors and plain values are unpickled."""
 
 import copy
 import json
@@ -21,6 +22,7 @@ from unknot.checkpoints.locate import WHERE, Source, find
 from unknot.files import open_regular, read_limited, replacing, sha256_of
 from unknot.lightning import pl
 from unknot.randomness import kept_generators
+from unknot.zoo.lightning_checkpoint import as_saved_model, is_checkpoint
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE = ".model.safetensors.before"
@@ -162,7 +164,7 @@ class Pretrained(ShowsArguments):
 
         Args:
             ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
-                folder that :meth:`save_pretrained` wrote.
+                folder that :meth:`save_pretrained` wrote; or a Lightning checkpoint ``*.ckpt``.
             options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
                 :func:`unknot.checkpoints.locate.resolve`; whatever else is given replaces an argument of the model.
 
@@ -173,6 +175,9 @@ class Pretrained(ShowsArguments):
         ...     BetaVAE.from_pretrained(folder).beta, BetaVAE.from_pretrained(folder, beta=4.0).beta
         (2.0, 4.0)
         """
+        if is_checkpoint(ref):
+            with as_saved_model(ref, cls.__name__) as folder:
+                return cls.from_pretrained(folder, **options)
         source = find(ref, **{name: value for name, value in options.items() if name in WHERE})
         config = overridden(read_config(source), options)
         if config["model"] != cls.__name__:
@@ -182,13 +187,13 @@ class Pretrained(ShowsArguments):
             )
         return build(cls, source, config)
 
-    def start_from(self, ref: str | Path, **where: Any) -> Self:
+    def start_from(self, ref: str | Path | Mapping[str, torch.Tensor], **where: Any) -> Self:
         """Take the weights of a checkpoint of the same class and sizes to train on with; all arguments stay.
 
         What :meth:`from_pretrained` builds has the arguments that it was stored with; here they are this model's.
 
         Args:
-            ref: as for :meth:`from_pretrained`.
+            ref: as for :meth:`from_pretrained`; or a state dict, tensors by name.
             where: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``.
 
         >>> import tempfile
@@ -199,6 +204,11 @@ class Pretrained(ShowsArguments):
         4.0
         """
         assert isinstance(self, pl.LightningModule)
+        if isinstance(ref, Mapping):
+            return self._take(ref)
+        if is_checkpoint(ref):
+            with as_saved_model(ref, type(self).__name__) as folder:
+                return self.start_from(folder, **where)
         source = find(ref, **where)
         config, own = read_config(source), type(self).__name__
         if (name := config["model"]) != own:
@@ -209,6 +219,28 @@ class Pretrained(ShowsArguments):
         self.begun_anew = _absent(self, weights)
         self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
         self.loaded_from = source.plain()
+        return self
+
+    def _take(self, state: Mapping[str, torch.Tensor]) -> Self:
+        """Copy a state dict into the model; parts that serve training alone may be absent as a whole."""
+        assert isinstance(self, pl.LightningModule)
+        own, absent = self.state_dict(), _absent(self, state)
+        expected = {name for name in own if not _belongs(name, absent)}
+        problems = [f"no {name}" for name in sorted(expected - state.keys())]
+        problems += [f"unexpected {name}" for name in sorted(map(str, state.keys() - expected))]
+        problems += [
+            f"{name} is {list(getattr(state[name], 'shape', ())) or state[name]!r:.40} and not {list(own[name].shape)}"
+            for name in expected & state.keys()
+            if not isinstance(state[name], torch.Tensor) or state[name].shape != own[name].shape
+        ]
+        if problems:
+            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+            raise ValueError(
+                f"Not the state dict of this {type(self).__name__} ({'; '.join(problems[:3])}{more}). Give the model "
+                "the sizes and networks that the weights were trained with."
+            )
+        self.load_state_dict({name: state[name] for name in expected}, strict=not absent)
+        self.begun_anew, self.loaded_from = absent, None
         return self
 
     def push_to_hub(
