@@ -197,7 +197,7 @@ def completion(iterations: int = 100) -> Iterator[Row]:
         NuclearBall(radius),
         runs={
             "plain": "a call each; 100 iterations is their limit",
-            "lazified": "fewer calls, slower by iteration, as in their figure",
+            "lazified plain": "fewer calls, slower by iteration, as in their figure",
         },
         step="backtracking",
         tol=1e-9,
@@ -233,7 +233,6 @@ def design(criterion: str, experiments: int = 300) -> Iterator[Row]:
     start = np.zeros(experiments)
     start[:n] = 1 / n
     tol = 1e-7 if criterion == "A" else 1e-6
-    secant = "tested: optimal, same value to 1e-7"
     return solve_each(
         f"{criterion}-optimal, {experiments} x {n}",
         f,
@@ -241,9 +240,8 @@ def design(criterion: str, experiments: int = 300) -> Iterator[Row]:
         start,
         runs={
             "blended-pairwise, backtracking": "tested: same value to 1e-7",
-            "blended-pairwise, secant": secant + ", fewer iterations than backtracking" * (criterion == "A"),
-            "decomposition-invariant, secant": secant + ", no more iterations than backtracking" * (criterion == "A"),
-            "away, secant": "tested: optimal",
+            "blended-pairwise, line-search": "tested: optimal, same value to 1e-7",
+            "away, line-search": "tested: optimal",
         },
         tol=tol,
         max_iterations=10_000,
@@ -291,8 +289,8 @@ def logistic(samples: int = 1605, features: int = 119) -> Iterator[Row]:
         -np.eye(features)[0],
         runs={
             "plain, backtracking": "1/k; called extremely slow there",
-            "plain, secant": "1/k, largest progress a step",
-            "blended-pairwise, secant": "linear: the ridge makes f strongly convex",
+            "plain, line-search": "1/k, largest progress a step",
+            "blended-pairwise, line-search": "linear: the ridge makes f strongly convex",
         },
         tol=1e-7,
         max_iterations=1000,

@@ -36,7 +36,6 @@ from sklearn.preprocessing import StandardScaler
 from unknot.solvers import SampledEntries, SDPKMeans, SquaredDistance, homotopy_cgm, stochastic_homotopy_cgm
 from unknot.solvers.atoms import NuclearBall
 from unknot.solvers.boosting import boost_variational_inference
-from unknot.solvers.estimators import load_movielens
 from unknot.solvers.terms import Box
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))  # the experiments that the pages are about
@@ -44,6 +43,7 @@ from solver_experiments import (
     Ratings,
     boosting_curves,
     clustering_accuracy,
+    load_movielens,
     random_completion,
     rates,
     run_completion,

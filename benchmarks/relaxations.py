@@ -19,6 +19,7 @@ mnist_kmeans/ and movielens100k/.
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ import scipy.io
 import scipy.sparse
 
 from unknot.solvers import MatrixCompletion, atoms, minimise_over_intersection, terms
-from unknot.solvers.estimators import SampledDistances, kmeans_sdp, load_movielens
+from unknot.solvers.estimators import SampledDistances, kmeans_sdp
 
 OPTIMA = {60: 1.53381, 100: 6.28240, 300: 21.35737}
 """⟨D, X⟩ at the optimum for the first n features and k = 10, by SCS to 1e-9."""
@@ -195,6 +196,9 @@ def rmse(predicted: np.ndarray, truth: np.ndarray) -> float:
 
 def ratings(data: Path, seeds: int) -> None:
     """Test RMSE and processor seconds."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))
+    from solver_experiments import load_movielens
+
     train, test = (load_movielens(data / "movielens100k" / f"ub.{part}") for part in ("base", "test"))
     shape = (
         int(max(train[0][:, 0].max(), test[0][:, 0].max())) + 1,

@@ -205,51 +205,6 @@ def check_integrable(log_p: LogDensity, s: td.Distribution, samples: int) -> Non
         )
 
 
-def pyro_log_density(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """log p(x, z) of a Pyro model over its unconstrained latents, as a target with ``dim`` and ``names``.
-
-    Args:
-        model: with continuous latents; ``args`` and ``kwargs`` are its arguments, data included.
-
-    Returns:
-        A function of points ``[N, d]``, the latents flattened one after the other in the order of ``names``, a mapping
-        from name to the shape of its unconstrained value. ``constrained(points)`` gives them as a dictionary in the
-        model's own units.
-    """
-    try:
-        from pyro.infer.mcmc.util import initialize_model  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise ImportError("a Pyro model needs Pyro: pip install pyro-ppl") from error
-    initial, potential, transforms, _ = initialize_model(model, model_args=args, model_kwargs=kwargs)
-    return PyroTarget(potential, {name: tuple(value.shape) for name, value in initial.items()}, transforms)
-
-
-class PyroTarget:
-    """The log density of :func:`pyro_log_density`."""
-
-    def __init__(
-        self, potential: Callable[[dict[str, Tensor]], Tensor], names: dict[str, tuple[int, ...]], transforms: Any
-    ) -> None:
-        self._potential, self.names, self._transforms = potential, names, transforms
-        self.dim = sum(math.prod(shape) for shape in names.values())
-
-    def _split(self, points: Tensor) -> dict[str, Tensor]:
-        sizes = [math.prod(shape) for shape in self.names.values()]
-        pieces = torch.split(points, sizes, dim=-1)
-        return {
-            name: piece.reshape((*points.shape[:-1], *shape))
-            for (name, shape), piece in zip(self.names.items(), pieces, strict=True)
-        }
-
-    def __call__(self, points: Tensor) -> Tensor:
-        """-potential, point by point: a model may do with a batch of its latents what it likes."""
-        return torch.stack([-self._potential(self._split(point)) for point in points])
-
-    def constrained(self, points: Tensor) -> dict[str, Tensor]:
-        """The latents in the model's own units."""
-        return {name: self._transforms[name].inv(value) for name, value in self._split(points).items()}
-
-
 STEPS = ("fixed", "line-search", "fully-corrective")
 
 
@@ -333,7 +288,7 @@ def boost_variational_inference(
 
     Args:
         target: log p, up to a constant, as a function of points ``[N, d]`` that returns ``[N]`` and is differentiable
-            by torch; or a ``torch.distributions`` object; or :func:`pyro_log_density` of a Pyro model.
+            by torch; or a ``torch.distributions`` object.
         family: "gaussian" (diagonal), "full-gaussian", "laplace", "cauchy", or a :class:`Family`.
         dim: d, where the target does not say.
         step: one of the three above.

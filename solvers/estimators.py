@@ -14,7 +14,6 @@ cost, so half the optimum is a lower bound on the cost of every partition. :clas
 import math
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -444,7 +443,9 @@ class _Softmax(Logistic):
         self.map = LinearMap(X - middle if plain else LinearOperator(shape, apply, adjoint, dtype=np.float64))
         root = np.sqrt(self.weights.numpy())
         scaled = scipy.sparse.diags_array(root) @ X if is_sparse(X) else root[:, None] * (X - middle)
-        self._smoothness = LeastSquares(scaled, np.zeros(m)).smoothness / (4 if self.rows == 1 else 2) + ridge
+        weighted = LinearMap(scaled)
+        self._smoothness = weighted.largest_eigenvalue / (4 if self.rows == 1 else 2) + ridge
+        self._frobenius = weighted.frobenius
         self.factor, self.ridge, self.numpy, self.shape = 1.0, float(ridge), True, (n * self.rows,)
 
     @property
@@ -475,6 +476,11 @@ class _Softmax(Logistic):
                     step = step / 2
             self.level = self.level - (step - step.mean() if self.rows > 1 else step)
         return plain + self.level, likely
+
+    def size(self, scores: Tensor) -> float:
+        """With the square roots of the weights on both factors."""
+        squares = scores.view(-1, self.rows).square().sum(1)
+        return self._frobenius * (1 + math.sqrt(float(self.weights @ squares)))
 
     def loss(self, scores: Tensor) -> float:
         """At the best b."""
@@ -804,7 +810,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         beta0: see ``batch_size``.
         max_iter: iterations; None for 25, or for "shcgm" 10,000.
         shape: (m, n) of the matrix; None for the largest indices seen.
-        oracle: "power", "lanczos", "lobpcg" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
+        oracle: "power", "lanczos" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
             and ``warm_oracle`` whether it starts from its last answer.
         dtype: "float32" or "float64".
         time_limit: seconds, None for none.
@@ -909,7 +915,6 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         objective = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=dtype)
         if method == "frank-wolfe":
             self._fit_residuals(rows, columns, ratings, shape, dtype, seed)
-            self._seen_ratings = (pairs, ratings)
             return self
         self.radius_ = self._radius(ratings, shape)
         limit = 10_000 if self.max_iter is None else self.max_iter
@@ -922,9 +927,6 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
             name="MatrixCompletion",
         )
         self._keep(result, 2)
-        order = np.argsort(rows * shape[1] + columns)
-        self._seen, self._sum, self._squares = len(ratings), float(ratings.sum()), float(np.square(ratings).sum())
-        self._stream: tuple[np.ndarray, torch.Tensor] | None = (pairs[order], solver.averaged.clone())
         return self
 
     def _fit_residuals(
@@ -951,60 +953,6 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         self.matrix_ = (np.asarray(result.x) + centre).astype(self.dtype)
         lower, upper = self._bounds()
         self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
-
-    def partial_fit(self, X: Any, y: Any = None) -> "MatrixCompletion":
-        """Go on with more ratings; the matrix grows where new rows or columns appear.
-
-        By default all ratings seen so far are kept and fitted again, a newer one of a pair in the place of the older,
-        with the nuclear norm chosen first. For "shcgm" it is one iteration with these ratings as the mini-batch ω_k,
-        from where ``fit`` or the last call ended. The sum of squared errors is over the distinct cells seen so far, of
-        which a batch is taken to be a sample.
-        """
-        pairs, ratings = self._read(X, y)
-        if choose(self.method, ("frank-wolfe", "shcgm"), "method") == "frank-wolfe":
-            return self._fit_more(pairs, ratings)
-        if getattr(self, "_stream", None) is None:
-            self.rows_ = self.columns_ = np.empty(0, dtype=np.int64)
-            self.matrix_ = np.empty((0, 0), dtype=self.dtype)
-            self.n_iter_, self._seen, self._sum, self._squares = 0, 0, 0.0, 0.0
-            self._stream = (np.empty((0, 2), dtype=np.int64), torch.zeros(0, dtype=getattr(torch, self.dtype)))
-        assert self._stream is not None
-        before, averaged = self._stream
-        cells = np.unique(np.concatenate([before, pairs]), axis=0)
-        rows, columns = np.unique(cells[:, 0]), np.unique(cells[:, 1])
-        grown = np.zeros((len(rows), len(columns)), dtype=self.dtype)
-        grown[np.ix_(np.searchsorted(rows, self.rows_), np.searchsorted(columns, self.columns_))] = self.matrix_
-        self.rows_, self.columns_ = rows, columns
-        self._seen += len(ratings)
-        self._sum, self._squares = self._sum + float(ratings.sum()), self._squares + float(np.square(ratings).sum())
-        self.mean_ = self._sum / self._seen
-        self.radius_ = self._radius(np.array([math.sqrt(self._squares / self._seen)]), grown.shape)
-        flat = np.searchsorted(rows, cells[:, 0]) * len(columns) + np.searchsorted(columns, cells[:, 1])
-        old = np.searchsorted(rows, before[:, 0]) * len(columns) + np.searchsorted(columns, before[:, 1])
-        d = torch.zeros(len(cells), dtype=averaged.dtype)
-        d[torch.from_numpy(np.searchsorted(flat, old))] = averaged
-        new = np.searchsorted(rows, pairs[:, 0]) * len(columns) + np.searchsorted(columns, pairs[:, 1])
-        objective = _Batch(flat, np.searchsorted(flat, new), ratings, grown.shape, averaged.dtype)
-        offset = self.n_iter_
-        usual = Schedule.shcgm(self.beta0)
-        schedule = Schedule(usual.step, usual.smoothing, lambda k: usual.averaging(k) if k == offset + 1 else 0.0)
-        solver = Homotopy(objective, self._atoms(), self._terms(), grown, schedule, first=offset + 1, averaged=d)
-        result, d = solver.run(1, name="partial_fit"), solver.averaged
-        self._keep(result, 2)
-        self.n_iter_ = offset + 1
-        self._stream = (cells, d)
-        return self
-
-    def _fit_more(self, pairs: np.ndarray, ratings: np.ndarray) -> "MatrixCompletion":
-        before = getattr(self, "_seen_ratings", None)
-        if before is not None:
-            pairs, ratings = np.concatenate([before[0], pairs]), np.concatenate([before[1], ratings])
-        newest = len(pairs) - 1 - np.unique(pairs[::-1], axis=0, return_index=True)[1]
-        given, self.radius = self.radius, self.radius_ if before is not None and self.radius is None else self.radius
-        try:
-            return self.fit(pairs[newest], ratings[newest])
-        finally:
-            self.radius = given
 
     def predict(self, X: Any) -> np.ndarray:
         """Ratings at pairs X ``[N, 2]``, clipped to the box; the mean rating where a row or column had none."""
@@ -1149,58 +1097,6 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.input_tags.positive_only = True
         return tags
-
-
-def load_movielens(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (movie, user) from 0 ``[N, 2]`` and ratings ``[N]`` of a file of MovieLens.
-
-    One of 100k (tab-separated, such as ``ub.base``), ``ratings.dat`` of 1M, or a MATLAB file with UserID, MovID and
-    Rating. The data may not be passed on: get it from grouplens.org.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"no file {path}: expected ratings of MovieLens, from https://grouplens.org.")
-    if path.suffix == ".mat":
-        import scipy.io
-
-        stored = scipy.io.loadmat(path)
-        missing = {"UserID", "MovID", "Rating"} - set(stored)
-        if missing:
-            raise ValueError(f"{path} has no {', '.join(sorted(missing))}: expected UserID, MovID and Rating.")
-        users, movies, ratings = (stored[name].reshape(-1) for name in ("UserID", "MovID", "Rating"))
-    else:
-        text = path.read_text(encoding="latin-1").replace("::", "\t")
-        try:
-            table = np.array([line.split("\t")[:3] for line in text.splitlines()], dtype=np.float64)
-            users, movies, ratings = table.T
-        except ValueError as error:
-            raise ValueError(f"{path} is no table of user, movie and rating ({error}).") from error
-    pairs = np.stack([movies, users], axis=1).astype(np.int64) - 1
-    return pairs, ratings.astype(np.float64)
-
-
-class _Batch(SampledEntries):
-    """One mini-batch over a support that it is a part of."""
-
-    def __init__(
-        self, support: np.ndarray, places: np.ndarray, ratings: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> None:
-        self.support = torch.from_numpy(support)
-        self.places, self.targets = torch.from_numpy(places), torch.from_numpy(ratings).to(dtype)
-        self.shape, self.dtype, self.numpy = shape, dtype, True
-
-    def average(self, d: torch.Tensor, x: Any, rho: float, generator: torch.Generator) -> torch.Tensor:
-        """The whole batch."""
-        if rho == 0:
-            return d
-        assert self.support is not None
-        errors = x.observed(self.support, self.places) - self.targets
-        return d.mul_(1 - rho).index_add_(0, self.places, errors, alpha=2 * rho * len(d) / len(errors))
-
-    def value(self, x: Any) -> float:
-        """Of the batch."""
-        assert self.support is not None
-        return float((x.observed(self.support, self.places) - self.targets).double().square().sum())
 
 
 DAMPING = 5.0

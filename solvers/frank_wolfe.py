@@ -16,7 +16,7 @@ from unknot.solvers.result import HullCertificate, Problem, Result, Run, State, 
 from unknot.solvers.structured import ActiveSet, Atom, choose, dot
 
 CLASSICAL = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective")
-NEWER = ("lazified", "blended-pairwise", "blended-corrective", "decomposition-invariant", "block-coordinate")
+NEWER = ("blended-pairwise", "blended-corrective", "block-coordinate")
 VARIANTS = (*CLASSICAL, *NEWER)
 
 REBUILD_EVERY = 500
@@ -118,8 +118,7 @@ def frank_wolfe(
         norm-corrective    θ_{k+1} = argmin_{θ ∈ conv(𝒮 ∪ z_k)} ‖θ - (θ_k - ∇f(θ_k) / L)‖²
         fully-corrective   θ_{k+1} = argmin_{θ ∈ conv(𝒮 ∪ z_k)} f(θ)
 
-    and those of :mod:`unknot.solvers.variants`, which are newer than the thesis: "lazified", "blended-pairwise",
-    "blended-corrective", "decomposition-invariant" and "block-coordinate".
+    and "blended-pairwise", "blended-corrective" and "block-coordinate" of :mod:`unknot.solvers.variants`.
 
     The gap ⟨∇f(θ_k), θ_k - z_k⟩, with the oracle's lower bound in the place of ⟨∇f(θ_k), z_k⟩, is at least
     f(θ_k) - f(θ*) at every iteration. Rates: 1/k for all variants, linear over polytopes for strongly convex f and all
@@ -133,10 +132,10 @@ def frank_wolfe(
             direction.
         x0: start in conv(𝒜), or an earlier :class:`Result`, whose atoms and weights are taken over; an atom if left
             out.
-        variant: one of the ten above.
-        step: "open-loop" or 0: 2/(k+2); "line-search" or 1; "diameter" or 2; "short" or 3; "backtracking"; "secant";
-            a constant; a function of k. "auto" is exact for quadratics and backtracking
-            otherwise. Corrective variants ignore it.
+        variant: one of the above.
+        step: "open-loop" or 0: 2/(k+2); "line-search" or 1; "diameter" or 2; "short" or 3; "backtracking"; a
+            constant; a function of k. "auto" is exact for quadratics and backtracking otherwise. Corrective variants
+            ignore it.
         smoothness: L, if it should not be the objective's own.
         max_iterations: updates at most.
         tol: stop once the gap is at most this.
@@ -163,7 +162,7 @@ def frank_wolfe(
     rule = StepSize(step, f, smoothness, default=StepSize.best_for(f), diameter=lambda: atom_set.diameter)
     if rule.name == "affine":
         raise ValueError("step 'affine' is for spans: expected a step for hulls, such as 'line-search'.")
-    if variant not in ("plain", "norm-corrective", "fully-corrective", "lazified") and not rule.looks:
+    if variant not in ("plain", "norm-corrective", "fully-corrective") and not rule.looks:
         raise ValueError(
             f"variant {variant!r} needs a step that looks at f: expected 'line-search', 'short', 'diameter' or "
             "'backtracking', as a fixed schedule belongs to the plain variant."

@@ -626,8 +626,6 @@ class Homotopy:
         atoms, constraints, x0: as for :func:`homotopy_cgm`.
         schedule: the :class:`Schedule` by which η_k, β_k and ρ_k go, and whether there are duals.
         normalise, oracle_error, seed: as for :func:`homotopy_cgm` and :func:`stochastic_homotopy_cgm`.
-        first: k to begin with.
-        averaged: the averaged gradient to begin with, 0 if left out.
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L2Ball
@@ -649,13 +647,11 @@ class Homotopy:
         normalise: bool = True,
         oracle_error: float = 0.0,
         seed: int = 0,
-        first: int = 1,
-        averaged: Tensor | None = None,
     ) -> None:
         if not isinstance(schedule, Schedule):
             raise ValueError(f"schedule is a {type(schedule).__name__}: expected a Schedule, such as Schedule.cgal().")
         objective = as_stochastic(objective)
-        self.objective, self.schedule, self.k = objective, schedule, first
+        self.objective, self.schedule, self.k = objective, schedule, 1
         x0 = x0.x if isinstance(x0, Result) else x0
         self.atoms, start, self.numpy = read(objective, as_atoms(atoms), x0)
         self.terms = [term.bind(start, self.numpy) for term in as_terms(constraints)]
@@ -666,7 +662,7 @@ class Homotopy:
         if sparse and objective.support is not None and start.device.type == "cpu":
             self.x = LowRankIterate((start.shape[0], start.shape[1]), objective.support, start.dtype)
         size = start.shape if objective.support is None else (len(objective.support),)
-        self.averaged = start.new_zeros(size) if averaged is None else averaged
+        self.averaged = start.new_zeros(size)
         self.mean = DenseIterate(start.clone()) if schedule.mean is not None and self.terms else None
         self.duals = [torch.zeros_like(term.apply(start)) for term in self.terms] if schedule.dual is not None else None
         self.lower = -math.inf
@@ -964,13 +960,13 @@ def minimise_over_intersection(
         projection:  min f(u) over u ∈ 𝒰 with u ∈ 𝒱, by the projection on 𝒱
 
     Args:
-        objective: deterministic, as for :func:`homotopy_cgm`, or a :class:`StochasticObjective`.
+        objective: as for :func:`homotopy_cgm`.
         first: 𝒰, an atom set; it needs its shape for "product".
         second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
         x0: start of u.
         splitting: "product", "projection", or "auto" by the kind of ``second``.
         method: "augmented" for :func:`augmented_lagrangian_cgm`, which comes closer, or "homotopy" for the thesis'
-            :func:`homotopy_cgm`. A stochastic objective is solved by :func:`stochastic_homotopy_cgm`.
+            :func:`homotopy_cgm`.
         options: of that solver.
 
     Returns:
@@ -986,11 +982,8 @@ def minimise_over_intersection(
     kind = choose(splitting, ("auto", "product", "projection"), "splitting")
     if kind == "auto":
         kind = "projection" if isinstance(second, Term) else "product"
-    stochastic = isinstance(objective, StochasticObjective)
     choice = choose(method, ("augmented", "homotopy"), "method")
     solver: Any = augmented_lagrangian_cgm if choice == "augmented" else homotopy_cgm
-    if stochastic:
-        solver = stochastic_homotopy_cgm
     if kind == "projection":
         if not isinstance(second, Term):
             raise ValueError("splitting by projection needs a constraint as the second set, such as Box(0, 1).")
@@ -1001,10 +994,9 @@ def minimise_over_intersection(
         raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
     size = math.prod(shape)
     start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), wants_numpy(x0))
-    smooth = objective if stochastic else Exact(as_objective(objective))
+    smooth = as_objective(objective)
     numpy = wants_numpy(x0) if smooth.adopts else smooth.numpy
-    block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth.objective, shape)
-    result = solver(block, Product(*sets), Agreement(size), start, **options)
+    result = solver(_first_block(smooth, shape), Product(*sets), Agreement(size), start, **options)
     u = as_tensor(result.x, "x")[:size].reshape(shape)
     return dataclasses.replace(result, x=to_user(u, numpy))
 
@@ -1025,40 +1017,6 @@ def _first_block(f: Objective, shape: tuple[int, ...]) -> Differentiable:
         shape=(2 * size,),
         dtype=f.dtype,
     )
-
-
-class _FirstBlock(StochasticObjective):
-    """E f(u, ω) of θ = (u, v)."""
-
-    def __init__(self, inner: StochasticObjective, shape: tuple[int, ...]) -> None:
-        self.inner, self.block, self.size = inner, shape, math.prod(shape)
-        self.shape = (2 * self.size,)
-        self.dtype, self.device, self.smoothness = inner.dtype, inner.device, inner.smoothness
-        self.support, self.adopts = inner.support, inner.adopts
-
-    @property
-    def numpy(self) -> bool:  # type: ignore[override]
-        return self.inner.numpy
-
-    @numpy.setter
-    def numpy(self, numpy: bool) -> None:
-        self.inner.numpy = numpy
-
-    def generator(self, seed: int) -> Any:
-        return self.inner.generator(seed)
-
-    def _first(self, x: Iterate) -> DenseIterate:
-        return DenseIterate(x.dense()[: self.size].reshape(self.block))
-
-    def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
-        if self.support is not None:
-            return self.inner.average(d, self._first(x), rho, generator)
-        part = d[: self.size].reshape(self.block)
-        d[: self.size] = self.inner.average(part, self._first(x), rho, generator).reshape(-1)
-        return d
-
-    def value(self, x: Iterate) -> float:
-        return self.inner.value(self._first(x))
 
 
 def s3ccm(

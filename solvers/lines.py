@@ -293,7 +293,7 @@ class Point(ABC):
 Step = str | int | float | Callable[[int], float]
 
 VARIANTS = ("open-loop", "line-search", "diameter", "short")
-NAMES = ("auto", *VARIANTS, "backtracking", "secant", "affine")
+NAMES = ("auto", *VARIANTS, "backtracking", "affine")
 
 _ROUNDING = 1e-5  # relative slack of the descent inequality: a true L must never be called too small
 
@@ -307,7 +307,6 @@ class StepSize:
     short (3):        -⟨∇f, d⟩ / (L ‖d‖²)
     backtracking:     short, with the smallest L (found by doubling, let down by a tenth each time) that satisfies
                       f(θ + γ d) ≤ f(θ) + γ ⟨∇f, d⟩ + γ² L ‖d‖² / 2
-    secant:           a root of φ'(γ) = ⟨∇f(θ + γ d), d⟩ by the secant method, to a thousandth of φ'(0)
     affine:           -⟨∇f, d⟩ / L_𝒜, found by doubling where it is unknown
 
     The thesis writes t for k in Variant 0; k starts at 0, so the first step forgets the start. "short" and "affine"
@@ -393,8 +392,6 @@ class StepSize:
     def _raw(self, k: int, line: Line, largest: float) -> float:
         if self.name == "line-search":
             return line.minimise(largest)
-        if self.name == "secant":
-            return self._secant(line, largest)
         if self.name == "diameter":
             assert self.smoothness is not None
             assert self.diameter is not None
@@ -418,34 +415,6 @@ class StepSize:
                 return step
             step /= 2
         return 0.0
-
-    @staticmethod
-    def _secant(line: Line, largest: float) -> float:
-        """Secant steps for φ' = 0, kept between a point that descends and one that does not."""
-        if isinstance(line, QuadraticLine):
-            return line.minimise(largest)
-        right = line.reach(1.0 if math.isinf(largest) else largest)
-        low, low_slope = 0.0, line.slope
-        high, high_slope = right, line.derivative(right) if right > 0 else 0.0
-        while high_slope < 0 and high < largest:
-            low, low_slope, high = high, high_slope, min(2 * high, largest)
-            if not math.isfinite(line.change(high)) or high > 1e30:
-                return low
-            high_slope = line.derivative(high)
-        if high_slope <= 0 or not math.isfinite(high_slope):
-            return high
-        middle = high
-        for count in range(40):
-            share = low_slope / (low_slope - high_slope)
-            middle = low + (0.5 if count % 3 == 2 else min(0.99, max(0.01, share))) * (high - low)
-            slope = line.derivative(middle)
-            if abs(slope) <= 1e-3 * abs(line.slope):
-                break
-            if slope < 0:
-                low, low_slope = middle, slope
-            else:
-                high, high_slope = middle, slope
-        return middle
 
     @staticmethod
     def guess(line: Line, squared_norm: float) -> float:

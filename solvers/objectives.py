@@ -891,6 +891,10 @@ class Logistic(Objective):
         labels = self.labels if rows is None else self.labels[rows]
         return self.factor * ((1 - labels) * torch.sigmoid(scores) - labels * torch.sigmoid(-scores))
 
+    def size(self, scores: Tensor) -> float:
+        """Bound on the terms that the gradient sums at these scores, of which rounding takes its share."""
+        return self.factor * self.map.frobenius * (math.sqrt(self.map.rows) + norm(scores))
+
     def at(self, x: Tensor) -> Point:
         """A point that keeps Ax."""
         return _LogisticPoint(self, x)
@@ -935,9 +939,8 @@ class _LogisticPoint(ProductPoint):
         return self._gradient
 
     def error(self) -> float:
-        f = self._f
-        size = f.factor * f.map.frobenius * (math.sqrt(f.map.rows) + norm(self._kept))
-        return float(torch.finfo(f.dtype).eps) / 2 * (size + f.ridge * norm(self.x))
+        size = self._f.size(self._kept) + self._f.ridge * norm(self.x)
+        return float(torch.finfo(self._f.dtype).eps) / 2 * size
 
     def along(self, direction: Direction) -> Line:
         f, scores, loss = self._f, self._kept.clone(), self.loss()

@@ -1,16 +1,9 @@
 """Variants of Frank-Wolfe that are newer than the thesis, each a loop beside the box of its paper.
 
-========================  ==================================================================================
-lazified                  Braun, Pokutta and Zink, "Lazifying conditional gradient algorithms" (2017), LCG
-blended-pairwise          Tsuji, Tanaka and Pokutta, "Pairwise conditional gradients without swap steps and
-                          sparser kernel herding" (2022), lazified BPCG
-blended-corrective        Halbey, Rakotomandimby, Besançon, Designolle and Pokutta, "Efficient quadratic
-                          corrections for Frank-Wolfe algorithms" (2025)
-decomposition-invariant   Garber and Meshi, "Linear-memory and decomposition-invariant linearly convergent
-                          conditional gradient algorithm for structured polytopes" (2016), DICG
-block-coordinate          Lacoste-Julien, Jaggi, Schmidt and Pletscher, "Block-coordinate Frank-Wolfe
-                          optimization for structural SVMs" (2013), BCFW
-========================  ==================================================================================
+blended-pairwise: Tsuji, Tanaka and Pokutta, "Pairwise conditional gradients without swap steps and sparser kernel
+herding" (2022). blended-corrective: Halbey, Rakotomandimby, Besançon, Designolle and Pokutta, "Efficient quadratic
+corrections for Frank-Wolfe algorithms" (2025). block-coordinate: Lacoste-Julien, Jaggi, Schmidt and Pletscher,
+"Block-coordinate Frank-Wolfe optimization for structural SVMs" (2013).
 """
 
 import math
@@ -23,65 +16,17 @@ from unknot.solvers.corrections import HULL, full_correction
 from unknot.solvers.frank_wolfe import Descent
 from unknot.solvers.lines import Direction
 from unknot.solvers.result import Result, check_gradient
-from unknot.solvers.structured import Atom, Sparse, Stack, dot
+from unknot.solvers.structured import Sparse, dot
 
 FACTOR = 2.0
 """K of the weak separation oracle: an atom is good enough if it promises Φ / K."""
 
-CACHE = 1000
-"""Atoms that the weak separation oracle of the lazified variant remembers, first in, first out."""
-
 
 def solve(variant: str, descent: Descent, seed: int) -> Result:
-    """The variant of a name."""
-    if variant == "lazified":
-        return lazified(descent)
-    if variant == "decomposition-invariant":
-        return decomposition_invariant(descent)
+    """Run the variant of a name."""
     if variant == "block-coordinate":
         return block_coordinate(descent, seed)
     return blended(descent, corrective=variant == "blended-corrective")
-
-
-def lazified(descent: Descent) -> Result:
-    """Lazified conditional gradients: the oracle is asked only where no earlier atom promises Φ_k / K.
-
-    z_k = an earlier atom with ⟨∇f(θ_k), θ_k - z_k⟩ ≥ Φ_k / K if there is one, else lmo(∇f(θ_k))
-    if ⟨∇f(θ_k), θ_k - z_k⟩ ≥ Φ_k / K:   θ_{k+1} = θ_k + γ (z_k - θ_k)
-    else:                                Φ_{k+1} = min(Φ_k / 2, that gap)
-    """
-    run, point = descent.run, descent.point
-    seen, names, oldest = Stack(), set(), 0
-    _, _, _, promise = descent.look()
-    while True:
-        gradient, value = point.gradient(), point.value()
-        check_gradient(gradient, run.iteration)
-        at, z = dot(gradient, point.x), None
-        gap = descent.certificate(point, gradient, value, -math.inf)
-        if len(seen) and run.iteration < run.max_iterations:
-            scores = seen.inner(gradient)
-            best = int(scores.argmin())
-            if at - float(scores[best]) >= promise / FACTOR > 0:
-                z = seen.atoms[best]
-        if z is None:
-            gradient, value, z, gap = descent.look()
-            if z.identity not in names:
-                names.add(z.identity)
-                if len(seen) < CACHE:
-                    seen.append(z)
-                else:
-                    names.discard(seen.atoms[oldest].identity)
-                    seen.replace(oldest, z)
-                    oldest = (oldest + 1) % CACHE
-        if run.finished(point.x, value, gap):
-            break
-        gain = at - z.inner(gradient)
-        if gain < promise / FACTOR:
-            promise = min(promise / 2, max(gain, 0.0))
-            continue
-        if run.stalled(descent.step(Direction(-1.0, ((1.0, z),)), 1.0)):
-            break
-    return descent.result()
 
 
 def blended(descent: Descent, corrective: bool) -> Result:
@@ -131,49 +76,6 @@ def blended(descent: Descent, corrective: bool) -> Result:
         if run.stalled(moved):
             break
     return descent.result()
-
-
-def decomposition_invariant(descent: Descent) -> Result:
-    """Pairwise steps that need no active set, over polytopes {x : Ax = b, 0 ≤ x ≤ u} with vertices in {0, u}ⁿ.
-
-        z_k = lmo(∇f(θ_k)),   v_k = argmax_{v in the smallest face around θ_k} ⟨∇f(θ_k), v⟩
-        θ_{k+1} = θ_k + γ (z_k - v_k),   γ ∈ [0, largest that keeps 0 ≤ θ ≤ u]
-
-    The face is that of the entries of θ_k at a bound, so v_k comes from the same oracle with infinite costs there.
-    """
-    run, point, atoms = descent.run, descent.point, descent.problem.atoms
-    upper = atoms.face_bound()
-    if upper is None:
-        raise ValueError(
-            f"variant 'decomposition-invariant' needs a polytope with vertices of entries 0 and one other number, such "
-            f"as Simplex, Hypersimplex or Birkhoff, not {atoms}: use 'pairwise' or 'blended-pairwise'."
-        )
-    while True:
-        gradient, value, z, gap = descent.look()
-        if run.finished(point.x, value, gap):
-            break
-        x = point.x
-        tiny = 1e-12 * float(x.max())
-        cost = -gradient
-        cost = torch.where(x <= tiny, math.inf, torch.where(x >= upper - tiny, -math.inf, cost))
-        try:
-            v: Atom = atoms.atom(cost)
-        except ValueError:  # rounding left no vertex on the face
-            v = z
-        d = z.dense() - v.dense()
-        falling, rising = d < 0, d > 0
-        limits = [1.0]
-        if bool(falling.any()):
-            limits.append(float((x[falling] / -d[falling]).min()))
-        if bool(rising.any()) and math.isfinite(upper):
-            limits.append(float(((upper - x[rising]) / d[rising]).min()))
-        moved = v is not z and min(limits) > 0
-        moved = moved and descent.step(Direction(0.0, ((1.0, z), (-1.0, v))), max(0.0, min(limits)), track=False)
-        if not moved:
-            moved = descent.step(Direction(-1.0, ((1.0, z),)), 1.0, track=False)
-        if run.stalled(moved):
-            break
-    return run.result(point.x, smoothness=descent.rule.smoothness)
 
 
 def block_coordinate(descent: Descent, seed: int) -> Result:

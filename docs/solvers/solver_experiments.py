@@ -5,6 +5,7 @@ They return numbers; ``solver_figures`` draws them and ``benchmarks/homotopy.py`
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,34 @@ from unknot.solvers.homotopy import (
 from unknot.solvers.objectives import SquaredDistance
 from unknot.solvers.result import Result
 from unknot.solvers.terms import Box, Linear, project_nuclear_ball
+
+
+def load_movielens(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (movie, user) from 0 ``[N, 2]`` and ratings ``[N]`` of a file of MovieLens.
+
+    One of 100k (tab-separated, such as ``ub.base``), ``ratings.dat`` of 1M, or a MATLAB file with UserID, MovID and
+    Rating. The data may not be passed on: get it from grouplens.org.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}: expected ratings of MovieLens, from https://grouplens.org.")
+    if path.suffix == ".mat":
+        import scipy.io
+
+        stored = scipy.io.loadmat(path)
+        missing = {"UserID", "MovID", "Rating"} - set(stored)
+        if missing:
+            raise ValueError(f"{path} has no {', '.join(sorted(missing))}: expected UserID, MovID and Rating.")
+        users, movies, ratings = (stored[name].reshape(-1) for name in ("UserID", "MovID", "Rating"))
+    else:
+        text = path.read_text(encoding="latin-1").replace("::", "\t")
+        try:
+            table = np.array([line.split("\t")[:3] for line in text.splitlines()], dtype=np.float64)
+            users, movies, ratings = table.T
+        except ValueError as error:
+            raise ValueError(f"{path} is no table of user, movie and rating ({error}).") from error
+    pairs = np.stack([movies, users], axis=1).astype(np.int64) - 1
+    return pairs, ratings.astype(np.float64)
 
 
 def checkpoints(last: int, count: int = 40) -> np.ndarray:

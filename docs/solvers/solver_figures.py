@@ -315,7 +315,7 @@ def figure_completion(out: Path, iterations: int | None, data: Path | None, seed
     if data is None:
         ratings, radius, batch, last = synthetic_ratings(), 300.0, 200, iterations or 2000
     else:
-        from unknot.solvers.estimators import load_movielens
+        from solver_experiments import load_movielens
 
         ratings = Ratings(load_movielens(data / "ub.base"), load_movielens(data / "ub.test"))
         radius, batch, last = 7000.0, 1000, iterations or 10_000
@@ -390,7 +390,7 @@ def _million(data: Path | None) -> tuple[Any, float, int]:
 
     if data is None:
         return synthetic_ratings(), 300.0, 200
-    from unknot.solvers.estimators import load_movielens
+    from solver_experiments import load_movielens
 
     pairs, values = load_movielens(data)
     train = np.random.default_rng(0).random(len(values)) < 0.8

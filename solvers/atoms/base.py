@@ -141,10 +141,6 @@ class AtomSet(ABC):
     def _project(self, x: Tensor) -> Tensor:
         raise ValueError(f"the projection on {self} is not known: minimise ½‖x - y‖² over it with frank_wolfe.")
 
-    def face_bound(self) -> float | None:
-        """u of a set {x : Ax = b, 0 ≤ x ≤ u} with vertices of entries 0 and u only, ``inf`` for x ≥ 0; else None."""
-        return None
-
     def minimal_width(self) -> float | None:
         """The radius of the ball around 0 within conv(𝒜), where there is a formula."""
         return None
@@ -405,74 +401,19 @@ class Wrapper(AtomSet):
         other.symmetric = True
         return other
 
-    def kind(self) -> Any:
-        """Of the set inside."""
-        return self.inner.kind()
-
-    def count(self, zero: Tensor) -> int | None:
-        """Of the set inside."""
-        return self.inner.count(zero)
-
-    def numbered(self, index: int, like: Tensor) -> Atom:
-        """Of the set inside."""
-        return self.inner.numbered(index, like)
-
-    def all_atoms(self) -> Any:
-        """Of the set inside."""
-        return self.inner.all_atoms()
-
-    def gauge(self, x: Tensor) -> float:
-        """Of the set inside."""
-        return self.inner.gauge(x)
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        return self.inner._contains(x, tol)
-
-    def _project(self, x: Tensor) -> Tensor:
-        return self.inner._project(x)
-
-    def face_bound(self) -> float | None:
-        """Of the set inside."""
-        return self.inner.face_bound()
-
-    def minimal_width(self) -> float | None:
-        """Of the set inside."""
-        return self.inner.minimal_width()
-
-    def largest_curvature(self, objective: Any) -> float | None:
-        """Of the set inside."""
-        return self.inner.largest_curvature(objective)
-
-    def acceleration(self, greedy: bool, dim: int) -> float:
-        """Of the set inside."""
-        return self.inner.acceleration(greedy, dim)
-
-    def margin_for(self, zero: Tensor) -> float:
-        """Of the set inside."""
-        return self.inner.margin_for(zero)
-
-    def decompose(self, x: Tensor) -> Decomposition:
-        """By the set inside."""
-        return self.inner.decompose(x)
-
-    def conic_weights(self, x: Tensor) -> Decomposition:
-        """By the set inside."""
-        return self.inner.conic_weights(x)
-
-    def span_weights(self, x: Tensor) -> Decomposition:
-        """By the set inside."""
-        return self.inner.span_weights(x)
-
-    def sample(self, like: Tensor, generator: torch.Generator) -> Atom:
-        """By the set inside."""
-        return self.inner.sample(like, generator)
-
-    def span_part(self, direction: Tensor) -> Tensor:
-        """By the set inside."""
-        return self.inner.span_part(direction)
-
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.inner})"
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self.inner, name)(*args)
+
+
+for _name in (
+    *("kind", "count", "numbered", "all_atoms", "gauge", "_contains", "_project", "minimal_width", "largest_curvature"),
+    *("acceleration", "margin_for", "decompose", "conic_weights", "span_weights", "sample", "span_part"),
+):
+    setattr(Wrapper, _name, _forward(_name))
 
 
 class Symmetric(Wrapper):
@@ -511,19 +452,7 @@ class Symmetric(Wrapper):
         rows = self.inner.all_atoms()
         return None if rows is None else np.vstack([rows, -rows])
 
-    def gauge(self, x: Tensor) -> float:
-        """By the atoms, where they are finitely many."""
-        return AtomSet.gauge(self, x)
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        return AtomSet._contains(self, x, tol)
-
-    def _project(self, x: Tensor) -> Tensor:
-        return AtomSet._project(self, x)
-
-    def face_bound(self) -> float | None:
-        """None: there are negatives."""
-        return None
+    gauge, _contains, _project = AtomSet.gauge, AtomSet._contains, AtomSet._project
 
     def minimal_width(self) -> float | None:
         """Not by a formula."""

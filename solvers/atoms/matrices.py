@@ -8,7 +8,6 @@ start and an accuracy, and sees the matrix only through products: dense or spars
 import copy
 import dataclasses
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -271,19 +270,19 @@ class PSDTrace(_MatrixSet):
         return f"PSDTrace({self.trace:g}, equality={self.equality})"
 
 
-METHODS = ("auto", "lapack", "lanczos", "lobpcg", "power")
+METHODS = ("auto", "lapack", "lanczos", "power")
 SMALL = 128
 """Matrices of at most this size are decomposed by LAPACK where the method is "auto"."""
 
 MAX_STEPS = 100
-"""Steps of the power method and of LOBPCG at most; what they have then is the answer."""
+"""Steps of the power method at most; what it has then is the answer."""
 
 
 class Eigenpair(NamedTuple):
     """Value, unit vector, and how far the extreme eigenvalue may lie beyond the value.
 
-    ``error`` is infinite for the power method and LOBPCG: that an estimate moves little, or that a residual is small,
-    only says that *some* eigenvalue is near. LAPACK finds them all; ARPACK's error is its residual, its tolerance and
+    ``error`` is infinite for the power method: that an estimate moves little only says that *some* eigenvalue is near.
+    LAPACK finds them all; the error of ARPACK is its residual, its tolerance and
     rounding, provided that the start has a part in the wanted eigenvector, as one with noise in it has.
     """
 
@@ -309,10 +308,10 @@ def smallest_eigenvector(
     Args:
         matrix: dense or sparse; of it only the symmetric part counts where it is dense.
         start: a vector near the answer; random if left out.
-        method: "lapack" (a full decomposition), "lanczos" (ARPACK), "lobpcg", "power" (shifted by a bound on the
+        method: "lapack" (a full decomposition), "lanczos" (ARPACK), "power" (shifted by a bound on the
             largest eigenvalue), or "auto": LAPACK up to 128 rows, Lanczos above.
         tol: relative accuracy, 0 for machine precision; the power method stops once its estimate moves less.
-        max_steps: of "power" and "lobpcg".
+        max_steps: of "power".
 
     >>> import numpy as np
     >>> value, vector, error = smallest_eigenvector(np.diag([2.0, -1.0, 3.0]))
@@ -343,7 +342,7 @@ def smallest_eigenvector(
         shift = float(np.max(np.asarray(abs(operator).sum(axis=1))))
         value, vector = _power(lambda v: shift * v - operator @ v, v0, tol * (shift or 1.0), max_steps)
         return Eigenpair(shift - value, vector, math.inf)
-    return _symmetric(operator, v0, chosen, tol, max_steps, largest=False)
+    return _symmetric(operator, v0, tol, largest=False)
 
 
 def top_singular_pair(
@@ -389,10 +388,10 @@ def top_singular_pair(
         _, v = _power(lambda x: transpose @ (operator @ x), v0, 2 * tol, max_steps, relative=True)
         return SingularPair(*_left(operator @ v, v), math.inf)
     if operator.shape[0] < operator.shape[1]:
-        square, u, error = _symmetric(_gram(operator.T), _unit(operator @ v0), chosen, tol, max_steps, largest=True)
+        square, u, error = _symmetric(_gram(operator.T), _unit(operator @ v0), tol, largest=True)
         sigma, v, u = _left(operator.T @ u, u)
     else:
-        square, v, error = _symmetric(_gram(operator), v0, chosen, tol, max_steps, largest=True)
+        square, v, error = _symmetric(_gram(operator), v0, tol, largest=True)
         sigma, u, v = _left(operator @ v, v)
     # σ_max² ≤ square + error, and sigma² is what the vectors give of it
     return SingularPair(sigma, u, v, math.sqrt(max(0.0, square + error)) - sigma if error < math.inf else math.inf)
@@ -415,15 +414,8 @@ def _power(product: Any, vector: Any, tol: float, max_steps: int, relative: bool
     return value, vector
 
 
-def _symmetric(operator: Any, v0: np.ndarray, method: str, tol: float, max_steps: int, largest: bool) -> Eigenpair:
-    """An extreme eigenpair by ARPACK or LOBPCG; either may fail on matrices such as 0, where any vector is right."""
-    if method == "lobpcg":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an answer short of the tolerance is still an answer
-            values, vectors = scipy.sparse.linalg.lobpcg(
-                operator, v0[:, None], tol=tol or None, maxiter=max_steps, largest=largest
-            )
-        return Eigenpair(float(values[0]), _unit(vectors[:, 0]), math.inf)
+def _symmetric(operator: Any, v0: np.ndarray, tol: float, largest: bool) -> Eigenpair:
+    """An extreme eigenpair by ARPACK, which may fail on matrices such as 0, where any vector is right."""
     try:
         values, vectors = scipy.sparse.linalg.eigsh(operator, k=1, which="LA" if largest else "SA", v0=v0, tol=tol)
     except scipy.sparse.linalg.ArpackNoConvergence as stopped:

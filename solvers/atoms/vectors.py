@@ -163,10 +163,6 @@ class Simplex(L1Ball):
         """None: 0 is outside."""
         return None
 
-    def face_bound(self) -> float:
-        """Entries need only be 0 or more."""
-        return math.inf
-
     def margin_for(self, zero: Tensor) -> float:
         """radius / √n."""
         return self.radius / math.sqrt(zero.numel())
@@ -253,58 +249,6 @@ class KSparse(AtomSet):
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.k}, {self.entry:g})"
-
-
-class Hypersimplex(KSparse):
-    """conv of all vectors with k entries ``radius`` and no other: {0 ≤ x ≤ radius, Σ x_i = k · radius}.
-
-    >>> import numpy as np
-    >>> Hypersimplex(2).lmo(np.array([0.5, -3.0, 1.0]))
-    array([1., 1., 0.])
-    """
-
-    symmetric = False
-
-    def __init__(self, k: int, radius: float = 1.0, dim: int | None = None) -> None:
-        super().__init__(k, radius, dim)
-        self.margin = 0.0 if dim is None else self.k * self.entry / math.sqrt(dim)
-        self.diameter = math.sqrt(2) * self.radius
-
-    def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The k smallest entries."""
-        indices = self._pick(direction, -direction)
-        entries = direction.reshape(-1)[indices]
-        atom = self._atom(indices, torch.full_like(entries, self.entry), direction)
-        total = self.entry * float(entries.double().sum())
-        return Answer(atom, total - 4e-16 * self.k * self.entry * float(entries.abs().double().sum()))
-
-    def face_bound(self) -> float:
-        """The entry of its vertices."""
-        return self.entry
-
-    def margin_for(self, zero: Tensor) -> float:
-        """k · radius / √n."""
-        return self.k * self.entry / math.sqrt(zero.numel())
-
-    def gauge(self, x: Tensor) -> float:
-        """Over the cone: max(x_max, Σx / k) / radius, attained by the hull with the origin."""
-        if float(x.min()) < 0 or float(x.max()) > float(x.sum()) / self.k * (1 + 1e-12):
-            return math.inf
-        return float(x.sum()) / (self.k * self.entry)
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        inside = float(x.min()) >= -tol * self.entry and float(x.max()) <= self.entry * (1 + tol)
-        return inside and abs(float(x.sum()) - self.k * self.entry) <= tol * self.k * self.entry
-
-    def _project(self, x: Tensor) -> Tensor:
-        wide = x.double()
-        low, high = float(wide.min()) - self.entry, float(wide.max())
-        return _shifted(wide, low, high, self.entry, self.k * self.entry).to(x)
-
-    def sample(self, like: Tensor, generator: torch.Generator) -> Sparse:
-        """k uniform coordinates."""
-        indices = torch.randperm(like.numel(), generator=generator)[: self.k].sort().values.to(like.device)
-        return self._atom(indices, torch.full((self.k,), self.entry).to(like), like)
 
 
 def _shifted(x: Tensor, low: float, high: float, top: float, total: float) -> Tensor:
@@ -623,10 +567,6 @@ class Birkhoff(AtomSet):
         if n is not None:
             self.radius, self.diameter, self.margin = math.sqrt(n), math.sqrt(2 * n), 1.0
 
-    def face_bound(self) -> float:
-        """Entries need only be 0 or more, as rows sum to 1."""
-        return math.inf
-
     def margin_for(self, zero: Tensor) -> float:
         """1, the norm of the constant matrix 1/n."""
         return 1.0
@@ -657,110 +597,3 @@ class Birkhoff(AtomSet):
 
     def __str__(self) -> str:
         return "Birkhoff" if self.shape is None else f"Birkhoff({self.shape[0]})"
-
-
-class LinearProgram(AtomSet):
-    """{x : A_ub x ≤ b_ub, A_eq x = b_eq, bounds}, a bounded polyhedron, with HiGHS as its oracle.
-
-    Arguments are those of ``scipy.optimize.linprog``; ``bounds`` are (0, None) for every entry if left out. The bound
-    of an answer comes from its dual prices by weak duality, so that it does not rest on the solver's tolerance.
-
-    >>> import numpy as np
-    >>> LinearProgram(A_ub=np.array([[1.0, 2.0]]), b_ub=[2.0]).lmo(np.array([-1.0, -1.0]))
-    array([2., 0.])
-    """
-
-    def __init__(
-        self,
-        A_ub: Any = None,
-        b_ub: Any = None,
-        A_eq: Any = None,
-        b_eq: Any = None,
-        bounds: Any = (0, None),
-    ) -> None:
-        given = A_ub if A_ub is not None else A_eq
-        if given is None:
-            raise ValueError("a linear programme needs A_ub or A_eq; for bounds alone use Box.")
-        columns = given.shape[1] if hasattr(given, "shape") else np.asarray(given).shape[1]
-        self.shape = (int(columns),)
-        self._ub, self._eq = self._read(A_ub, b_ub, "A_ub"), self._read(A_eq, b_eq, "A_eq")
-        pairs = np.array(bounds, dtype=float)  # None becomes NaN
-        pairs = np.broadcast_to(pairs, (self.shape[0], 2)).copy()
-        pairs[:, 0] = np.where(np.isnan(pairs[:, 0]), -math.inf, pairs[:, 0])
-        pairs[:, 1] = np.where(np.isnan(pairs[:, 1]), math.inf, pairs[:, 1])
-        self._bounds = pairs
-        self._implied: dict[tuple[int, bool], float] = {}
-        self.ask(torch.zeros(self.shape, dtype=torch.float64))
-
-    def _read(self, matrix: Any, right: Any, name: str) -> tuple[Any, np.ndarray] | None:
-        if (matrix is None) != (right is None):
-            raise ValueError(f"{name} comes with its right-hand side: give both or neither.")
-        if matrix is None:
-            return None
-        sparse = scipy.sparse.csr_array(matrix)
-        b = np.asarray(right, dtype=float).reshape(-1)
-        if sparse.shape != (len(b), self.shape[0] if self.shape else 0):
-            raise ValueError(f"{name} has shape {list(sparse.shape)} with {len(b)} right-hand sides: make them agree.")
-        return sparse, b
-
-    def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """A vertex, by the simplex method."""
-        cost = direction.detach().cpu().double().numpy()
-        solved = self._solve(cost)
-        if solved.status != 0:
-            reason = {2: "is empty", 3: "is not bounded"}.get(solved.status, f"could not be solved ({solved.message})")
-            raise ValueError(f"the linear programme {reason}: expected a bounded polyhedron with a point in it.")
-        vector = as_tensor(solved.x, "the vertex").to(direction)
-        rounding = torch.finfo(direction.dtype).eps * float(np.abs(cost) @ np.abs(solved.x))  # of the vertex itself
-        return Answer(Dense(1.0, np.round(solved.x, 12).tobytes(), vector), self._below(cost, solved) - rounding)
-
-    def _solve(self, cost: np.ndarray) -> Any:
-        a_ub, b_ub = self._ub or (None, None)
-        a_eq, b_eq = self._eq or (None, None)
-        finest = {"dual_feasibility_tolerance": 1e-10, "primal_feasibility_tolerance": 1e-10}
-        return scipy.optimize.linprog(cost, a_ub, b_ub, a_eq, b_eq, self._bounds, method="highs-ds", options=finest)
-
-    def _end(self, i: int, high: bool) -> float:
-        """How far x_i goes over the set, and a little beyond, where it has no bound of its own."""
-        if (i, high) not in self._implied:
-            cost = np.zeros(len(self._bounds))
-            cost[i] = -1.0 if high else 1.0
-            solved = self._solve(cost)
-            far = abs(solved.fun) * (1 + 1e-3) + 1e-3 if solved.status == 0 else math.inf
-            self._implied[i, high] = far if high else -far
-        return self._implied[i, high]
-
-    def _below(self, cost: np.ndarray, solved: Any) -> float:
-        """bᵀy + Σ_i min over the bounds of r_i x_i, with the reduced costs r = d - Aᵀy, for the dual prices y.
-
-        Prices are feasible up to HiGHS' tolerance, so that a tiny r_i may point where x_i has no bound; the set has.
-        """
-        value, reduced = 0.0, cost.copy()
-        for pair, marginals in ((self._ub, solved.ineqlin.marginals), (self._eq, solved.eqlin.marginals)):
-            if pair is None:
-                continue
-            prices = np.minimum(marginals, 0.0) if pair is self._ub else marginals
-            value += float(pair[1] @ prices)
-            reduced -= pair[0].T @ prices
-        size = float(np.abs(cost).max()) + 1e-300
-        reduced[np.abs(reduced) <= 1e-13 * size] = 0.0
-        ends = np.where(reduced > 0, self._bounds[:, 0], self._bounds[:, 1])
-        for i in np.flatnonzero(np.isinf(ends) & (reduced != 0)).tolist():
-            ends[i] = self._end(i, bool(reduced[i] < 0))
-        with np.errstate(invalid="ignore"):
-            parts = np.where(reduced == 0, 0.0, reduced * ends)
-        lower = value + float(parts.sum())
-        return lower - 1e-14 * len(cost) * (abs(value) + float(np.abs(parts[np.isfinite(parts)]).sum()))
-
-    def _contains(self, x: Tensor, tol: float) -> bool:
-        point = x.numpy()
-        room = tol * max(1.0, float(np.abs(point).max()))
-        inside = bool((point >= self._bounds[:, 0] - room).all() and (point <= self._bounds[:, 1] + room).all())
-        if self._ub is not None:
-            inside &= bool((self._ub[0] @ point <= self._ub[1] + room).all())
-        if self._eq is not None:
-            inside &= bool((np.abs(self._eq[0] @ point - self._eq[1]) <= room).all())
-        return inside
-
-    def __str__(self) -> str:
-        return f"LinearProgram([{self.shape[0] if self.shape else 0}])"

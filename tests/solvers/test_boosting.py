@@ -1,10 +1,8 @@
 """Boosting variational inference: the oracle, the three steps, the stop, its failure modes, bad input."""
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from solver_figures import plot_mixture
 from torch import distributions as td
 
 from unknot.solvers import boost_variational_inference
-from unknot.solvers.boosting import FAMILIES, Family, Mixture, _corrected, _line_search, pyro_log_density, relbo
+from unknot.solvers.boosting import FAMILIES, Family, Mixture, _corrected, _line_search, relbo
 
 SMALL: dict[str, Any] = {"polish": 0, "oracle_steps": 150, "oracle_samples": 16, "starts": 6, "samples": 500}
 
@@ -229,33 +227,6 @@ def test_pictures(tmp_path: Path) -> None:
     three = boost_variational_inference(normal(1.0, 1.0, 1.0), max_iterations=0, **SMALL)
     with pytest.raises(ValueError, match=r"over R\^3: a picture shows one or two"):
         plot_mixture(three, normal(1.0, 1.0, 1.0), tmp_path / "three.png")
-
-
-def test_pyro_is_asked_for_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyro", None)
-    monkeypatch.setitem(sys.modules, "pyro.infer.mcmc.util", None)
-    with pytest.raises(ImportError, match="pip install pyro-ppl"):
-        pyro_log_density(lambda: None)
-
-
-def test_pyro_model() -> None:
-    pyro: ModuleType = pytest.importorskip("pyro", reason="needs pyro-ppl, which is optional")
-    data = torch.tensor([2.8, 3.2, 3.0, 3.1])
-
-    def model(observed: torch.Tensor) -> None:
-        mean = pyro.sample("mean", pyro.distributions.Normal(0.0, 10.0))
-        scale = pyro.sample("scale", pyro.distributions.HalfNormal(1.0))
-        with pyro.plate("data", len(observed)):
-            pyro.sample("x", pyro.distributions.Normal(mean, scale), obs=observed)
-
-    target = pyro_log_density(model, data)
-    assert target.dim == 2
-    result = boost_variational_inference(
-        target, dim=2, max_iterations=0, oracle_steps=200, oracle_samples=4, starts=2, samples=100, dtype=torch.float32
-    )
-    latents = target.constrained(result.x.sample((200,)))
-    assert float(latents["mean"].mean()) == pytest.approx(3.02, abs=0.2)
-    assert bool((latents["scale"] > 0).all())
 
 
 def test_polishing_everything_together_comes_closer() -> None:

@@ -40,13 +40,11 @@ SETS: list[Any] = [
     sets.Simplex(3.0),
     sets.L2Ball(1.5),
     sets.KSparse(2, 1.5),
-    sets.Hypersimplex(2, 1.5),
     sets.Box(-1.0, np.arange(6.0)),
     sets.LInfBall(0.5),
     sets.GroupBall([0, 0, 1, 1, 1, 2], 2.0),
     sets.Dictionary(MATRIX),
-    sets.LinearProgram(A_ub=np.abs(MATRIX.T), b_ub=np.ones(9)),
-    sets.Product(sets.L1Ball(2.0, dim=2), sets.Hypersimplex(1, 1.0, dim=4)),
+    sets.Product(sets.L1Ball(2.0, dim=2), sets.KSparse(1, 1.0, dim=4)),
     sets.Symmetric(sets.Dictionary(MATRIX)),
     sets.Inexact(sets.L1Ball(2.0), multiplicative=0.5),
     sets.Lazy(sets.Dictionary(MATRIX)),
@@ -96,7 +94,7 @@ def test_a_cache_behind_a_symmetric_set_gives_no_false_gap() -> None:
     assert (result.trace.gap >= result.trace.value - best - 1e-10).all()
 
 
-@pytest.mark.parametrize("method", ["power", "lobpcg"])
+@pytest.mark.parametrize("method", ["power"])
 def test_an_eigensolver_that_may_be_wrong_certifies_nothing(method: str) -> None:
     noise = np.random.default_rng(0).standard_normal((150, 150))
     y = 3 * (noise + noise.T)
@@ -118,17 +116,6 @@ def test_a_warm_start_on_an_eigenvector_does_not_hide_a_lower_one() -> None:
     answer = atoms.ask(second)
     assert answer.lower == pytest.approx(-1.0, abs=1e-6)
     assert abs(float(answer.atom.u[77])) == pytest.approx(1.0, abs=1e-6)  # type: ignore[attr-defined]
-
-
-def test_a_linear_programme_has_a_bound_where_vertices_tie() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.random((8, 6)) + 0.1
-    atoms = sets.LinearProgram(A_ub=rows, b_ub=np.ones(8))
-    for row in rows:
-        cost = torch.from_numpy(-row + 1e-9 * rng.standard_normal(6))  # nearly a facet: prices nearly feasible
-        z, lower = atoms.ask(cost)
-        value = float(z.dense() @ cost)
-        assert value - 1e-6 <= lower <= value
 
 
 def test_the_cache_forgets_the_oldest_first() -> None:
@@ -268,7 +255,7 @@ def d_optimal(m: int, n: int) -> Differentiable:
     return Differentiable(f, domain=lambda x: int((x > 1e-9).sum()) >= n, shape=(m,))
 
 
-@pytest.mark.parametrize("step", ["line-search", "backtracking", "secant"])
+@pytest.mark.parametrize("step", ["line-search", "backtracking"])
 @pytest.mark.parametrize("problem", [a_optimal, d_optimal])
 def test_objectives_with_a_domain_never_rise(problem: Any, step: str) -> None:
     f = problem(8, 3)

@@ -16,10 +16,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils.estimator_checks import check_estimator
-from solver_experiments import Ratings, random_completion, run_completion, synthetic_ratings
+from solver_experiments import Ratings, load_movielens, random_completion, run_completion, synthetic_ratings
 
 from unknot.solvers import MatrixCompletion
-from unknot.solvers.estimators import load_movielens
 
 SHCGM: dict[str, Any] = {"method": "shcgm"}
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -142,37 +141,6 @@ def test_pickle_and_input_left_alone() -> None:
     np.testing.assert_array_equal(restored.predict(pairs), model.predict(pairs))
 
 
-def test_partial_fit_over_a_stream() -> None:
-    pairs, ratings, _ = problem()
-    rng = np.random.default_rng(0)
-    model = MatrixCompletion(**SHCGM, radius=160.0, random_state=0)
-    errors = []
-    for _ in range(300):
-        batch = rng.choice(len(pairs), 100)
-        model.partial_fit(pairs[batch], ratings[batch])
-        errors.append(model.rmse(pairs[batch], ratings[batch]))
-    assert model.n_iter_ == 300
-    assert np.mean(errors[-20:]) < 0.9 < np.mean(errors[:20])
-    assert np.linalg.svd(model.matrix_, compute_uv=False).sum() <= 160.0 * 1.001
-
-
-def test_partial_fit_grows_the_matrix_and_is_one_step_of_the_method() -> None:
-    model = MatrixCompletion(**SHCGM, radius=20.0, random_state=0)
-    model.partial_fit([[0, 0], [2, 1]], [1.0, 5.0])
-    assert model.matrix_.shape == (2, 2)
-    before = model.predict([[0, 0]])
-    model.partial_fit([[1, 4]], [3.0])
-    assert model.matrix_.shape == (3, 3)
-    assert model.rows_.tolist() == [0, 1, 2]
-    assert model.columns_.tolist() == [0, 1, 4]
-    assert model.n_iter_ == 2
-    assert model.predict([[0, 0]]).shape == before.shape
-    model.set_params(max_iter=10).fit([[0, 0]], [2.0])
-    model.partial_fit([[0, 1]], [2.0])
-    assert model.n_iter_ == 11  # a stream goes on from a fit
-    assert model.matrix_.shape == (1, 2)
-
-
 def test_empty_rows_and_columns_warn() -> None:
     pairs = np.array([[0, 0], [0, 3], [4, 3]])
     with pytest.warns(UserWarning, match="have no rating") as caught:
@@ -290,15 +258,3 @@ def test_default_beats_the_biases_it_starts_from() -> None:
     assert np.linalg.norm(np.asarray(model.result_.x), "nuc") <= model.radius_ * (1 + 1e-4)
     assert model.result_.gap >= 0
     assert np.isfinite(model.result_.gap)
-
-
-@pytest.mark.parametrize("method", ["frank-wolfe", "shcgm"])
-def test_partial_fit_goes_on_from_a_fit(method: str) -> None:
-    pairs, ratings, target = problem()
-    model = MatrixCompletion(method=method, max_iter=400, batch_size=100, random_state=0).fit(pairs, ratings)
-    before = model.rmse(pairs, ratings)
-    model.partial_fit(pairs[:2], ratings[:2])
-    assert model.matrix_.shape == target.shape
-    assert model.rmse(pairs, ratings) < 1.3 * before
-    with pytest.raises(ValueError, match="method 'magic' is unknown"):
-        MatrixCompletion(method="magic").fit(pairs, ratings)

@@ -108,6 +108,7 @@ def test_many_classes() -> None:
     two = ConstrainedLogisticRegression(1e4, constraint="l2", tol=1e-9, variant="plain", ridge=0.05).fit(
         X[:, 1:3], y > 0
     )
+    assert two.result_.converged, two.result_
     own = LogisticRegression(C=1 / (0.05 * 150), tol=1e-10).fit(X[:, 1:3], y > 0)
     np.testing.assert_allclose(two.coef_, own.coef_, atol=1e-3)
     np.testing.assert_allclose(two.intercept_, own.intercept_, atol=1e-3)

@@ -83,7 +83,7 @@ class Counting(scipy.sparse.csr_array):
         return super().__matmul__(other)
 
 
-@pytest.mark.parametrize("method", ["power", "lanczos", "lobpcg"])
+@pytest.mark.parametrize("method", ["power", "lanczos"])
 def test_a_good_start_saves_products(method: str) -> None:
     matrix = gapped(200, 150, 0) + 1e-4 * np.random.default_rng(1).standard_normal((200, 150))
     _, _, nearly = np.linalg.svd(gapped(200, 150, 0))
