@@ -280,11 +280,9 @@ def boost_variational_inference(
         line-search        γ = argmin KL((1-γ) q_k + γ s_k ‖ p): the root of E_s[log q_γ/p] - E_q[log q_γ/p]
         fully-corrective   all weights anew: Frank-Wolfe over the simplex with gradient E_{s_i}[log q_w/p]
 
-    The oracle runs ``starts`` searches at once from random places and keeps the one of the largest RELBO, of those that
-    descend if any does. This also gets it off a symmetric residual, where a single search may sit still between two
-    modes (first failure mode of the chapter). Where the target is fitted already, nothing but tails is left, and
-    another component only harms (second failure mode): the run ends as soon as the gap estimate, plus its Monte-Carlo
-    error, is at most ``tol``.
+    The oracle runs ``starts`` searches from random places, which get it off a symmetric residual, and keeps the one of
+    the largest RELBO, of those that descend if any does. The run ends once the gap estimate, plus its Monte-Carlo
+    error, is at most ``tol``: another component of a fitted target only harms.
 
     Args:
         target: log p, up to a constant, as a function of points ``[N, d]`` that returns ``[N]`` and is differentiable
@@ -293,27 +291,21 @@ def boost_variational_inference(
         dim: d, where the target does not say.
         step: one of the three above.
         regularisation: λ_k as a number or function of k ≥ 1; 1/√(k+1) if left out.
-        tail: in the oracle, log q_k does not fall further than this many nats below where q_k has its samples. The
-            analysis needs densities bounded from below; without a bound (None) log p - log q_k may grow for ever in the
-            tails of q_k, and components leave for there instead of for a mode that q_k misses.
+        tail: in the oracle, log q_k does not fall further than this many nats below where q_k has its samples. Without
+            a bound (None) components may leave for the tails of q_k instead of for a mode that it misses.
         max_iterations: components at most, after the first.
         tol: see above; 0 does not stop.
-        oracle_steps: Adam steps of one oracle call; fewer break symmetry, too.
-        oracle_samples: samples in each of them.
-        learning_rate: of Adam, falling to a hundredth along a cosine.
+        oracle_steps, oracle_samples, learning_rate: Adam steps of one oracle call, samples in each of them, and their
+            rate, which falls to a hundredth along a cosine.
         starts: searches side by side.
-        spread: standard deviation of the first starts around ``centre``; of later ones half are drawn so, and half
-            from the mixture, widened by this factor.
-        centre: ``[d]``, 0 if left out.
+        spread: standard deviation of the first starts around ``centre`` (``[d]``, 0 if left out); of later ones half
+            are drawn so, and half from the mixture, widened by this factor.
         samples: for values, gaps, line searches and corrections, from every component.
         seed: of everything random.
-        polish: Adam steps on all weights and components together at the end, as in plain variational inference with a
-            mixture, which boosting found a start for; 0 for the thesis' algorithm and nothing else. The trace is that
-            of the boosting.
+        polish: Adam steps on all weights and components together at the end; 0 for the thesis' algorithm and nothing
+            else.
         dtype: of the computation.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every mixture; returning True stops the run.
-        progress: show a progress bar.
+        time_limit, callback, progress: as for :func:`frank_wolfe`.
 
     Returns:
         A :class:`VariationalResult` with a ``torch.distributions.MixtureSameFamily`` as ``x``.

@@ -58,27 +58,19 @@ def nonnegative_matching_pursuit(
         fully-corrective   (FCNNMP Variant 1)  θ_{k+1} = argmin_{θ ∈ cone(𝒮 ∪ z_k)} f(θ)
         fnnomp             the baseline of Yaghoobi et al. for ½‖θ - y‖² and a dictionary; it stops short of the optimum
 
-    The origin is always an atom, with unlimited weight: with v_k = 0 a pairwise step is a plain one without a limit,
-    with z_k = 0 it takes weight away from v_k. ‖θ_k‖_𝒜, which only decides which direction wins, is bounded by the sum
-    of the weights; the step along -θ is clipped at the origin. Rates: 1/k for the plain variant; linear for strongly
-    convex f and the corrective ones. How the boxes' slips are read is in docs/solvers/cones.md.
+    The origin is always an atom, with unlimited weight. ‖θ_k‖_𝒜, which only decides which direction wins, is bounded by
+    the sum of the weights; the step along -θ is clipped at the origin. Rates: 1/k for the plain variant; linear for
+    strongly convex f and the corrective ones. docs/solvers/cones.md says how slips of the boxes are read.
 
     Args:
-        objective: one of :mod:`unknot.solvers.objectives`, a differentiable torch function of x, or an array y for
-            ½‖x - y‖².
-        atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
-            direction.
-        x0: start in cone(𝒜), or an earlier :class:`Result`; 0 if left out, as in the thesis.
+        objective, atoms, x0: as for :func:`frank_wolfe`; 0 is the default start, as in the thesis.
         variant: one of the seven above.
         step: "short" (the formula above), "line-search" or "backtracking"; "auto" is "short" where L is known.
         smoothness: L, if it should not be the objective's own; for "affine-invariant" L_cone(𝒜).
-        radius: a bound on ‖θ*‖_𝒜, if one is known: it makes a certificate where f is not strongly convex.
-        max_iterations: updates at most.
-        tol: stop once the gap is at most this; without any certificate, once no direction descends faster than this.
-        rtol: or at most this times |f(x)|.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every iterate; returning True stops the run.
-        progress: show a progress bar.
+        radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
+        tol, rtol: stop once the gap is at most tol, or rtol |f(x)|; without any certificate, once no direction descends
+            faster than this.
+        max_iterations, time_limit, callback, progress: as for :func:`frank_wolfe`.
 
     Returns:
         A :class:`Result` with the active atoms and their non-negative weights. Its gap is a certificate for strongly

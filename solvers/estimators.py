@@ -13,7 +13,7 @@ cost, so half the optimum is a lower bound on the cost of every partition. :clas
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -110,6 +110,7 @@ class _LinearRegressor(RegressorMixin, _LinearModel):
         return self._scores(X)
 
 
+@dataclass(eq=False, repr=False)
 class OrthogonalPursuitRegressor(_LinearRegressor):
     """A linear model of few nonzero coefficients, by orthogonal matching pursuit; many targets are one batch.
 
@@ -132,22 +133,13 @@ class OrthogonalPursuitRegressor(_LinearRegressor):
     array([3, 7])
     """
 
-    def __init__(
-        self,
-        n_nonzero_coefs: int | None = None,
-        *,
-        tol: float = 1e-12,
-        fit_intercept: bool = True,
-        return_path: bool = False,
-        max_time: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_nonzero_coefs = n_nonzero_coefs
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.return_path = return_path
-        self.max_time = max_time
-        self.verbose = verbose
+    n_nonzero_coefs: int | None = None
+    _: KW_ONLY
+    tol: float = 1e-12
+    fit_intercept: bool = True
+    return_path: bool = False
+    max_time: float | None = None
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OrthogonalPursuitRegressor":
         """Fit to samples X ``[m, n]``, dense or sparse, and targets y ``[m]`` or ``[m, targets]``."""
@@ -225,6 +217,7 @@ def _pursuit_path(matrix: Any, target: np.ndarray, coefficients: np.ndarray) -> 
     return path
 
 
+@dataclass(eq=False, repr=False)
 class NonNegativePursuitRegressor(_LinearRegressor):
     """A linear model of non-negative coefficients, by non-negative matching pursuit with a certificate.
 
@@ -246,24 +239,14 @@ class NonNegativePursuitRegressor(_LinearRegressor):
     array([1., 0., 2., 0.])
     """
 
-    def __init__(
-        self,
-        *,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        variant: str = "fully-corrective",
-        fit_intercept: bool = True,
-        warm_start: bool = False,
-        max_time: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.tol = tol
-        self.max_iter = max_iter
-        self.variant = variant
-        self.fit_intercept = fit_intercept
-        self.warm_start = warm_start
-        self.max_time = max_time
-        self.verbose = verbose
+    _: KW_ONLY
+    tol: float = 1e-8
+    max_iter: int = 1000
+    variant: str = "fully-corrective"
+    fit_intercept: bool = True
+    warm_start: bool = False
+    max_time: float | None = None
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "NonNegativePursuitRegressor":
         """Fit to samples X ``[m, n]``, dense or sparse, and targets y ``[m]``."""
@@ -297,6 +280,7 @@ class NonNegativePursuitRegressor(_LinearRegressor):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class ConstrainedLogisticRegression(ClassifierMixin, _LinearModel):
     """Logistic regression over a ball, by Frank-Wolfe: the constraint is the regularisation.
 
@@ -326,32 +310,18 @@ class ConstrainedLogisticRegression(ClassifierMixin, _LinearModel):
     (2, True)
     """
 
-    def __init__(
-        self,
-        radius: float = 10.0,
-        *,
-        constraint: str = "l1",
-        k: int = 1,
-        groups: Any = None,
-        ridge: float = 0.0,
-        variant: str = "pairwise",
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        max_time: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.radius = radius
-        self.constraint = constraint
-        self.k = k
-        self.groups = groups
-        self.ridge = ridge
-        self.variant = variant
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.max_time = max_time
-        self.verbose = verbose
+    radius: float = 10.0
+    _: KW_ONLY
+    constraint: str = "l1"
+    k: int = 1
+    groups: Any = None
+    ridge: float = 0.0
+    variant: str = "pairwise"
+    tol: float = 1e-4
+    max_iter: int = 1000
+    warm_start: bool = False
+    max_time: float | None = None
+    verbose: bool = False
 
     def _atoms(self, features: int, rows: int) -> AtomSet:
         kind = choose(self.constraint, ("l1", "l2", "k-sparse", "group"), "constraint")
@@ -620,6 +590,7 @@ def _dense(X: Any) -> np.ndarray:
     return array
 
 
+@dataclass(eq=False, repr=False)
 class SDPKMeans(ClusterMixin, BaseEstimator):
     """k-means by its semidefinite relaxation, rounded to a partition.
 
@@ -657,36 +628,20 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        method: str = "augmented",
-        batch_size: int = 100,
-        beta0: float | None = None,
-        max_iter: int = 1000,
-        metric: str = "euclidean",
-        unbiased: bool = True,
-        oracle_tol: float = 1e-4,
-        n_init: int = 10,
-        polish: bool = True,
-        time_limit: float | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.method = method
-        self.batch_size = batch_size
-        self.beta0 = beta0
-        self.max_iter = max_iter
-        self.metric = metric
-        self.unbiased = unbiased
-        self.oracle_tol = oracle_tol
-        self.n_init = n_init
-        self.polish = polish
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
+    n_clusters: int = 8
+    _: KW_ONLY
+    method: str = "augmented"
+    batch_size: int = 100
+    beta0: float | None = None
+    max_iter: int = 1000
+    metric: str = "euclidean"
+    unbiased: bool = True
+    oracle_tol: float = 1e-4
+    n_init: int = 10
+    polish: bool = True
+    time_limit: float | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any = None) -> "SDPKMeans":
         """Cluster points X ``[n, d]``, dense or sparse, or distances ``[n, n]``."""
@@ -787,6 +742,7 @@ RADIUS = 1.5
 MovieLens 100k this gives the thesis' 7000."""
 
 
+@dataclass(eq=False, repr=False)
 class MatrixCompletion(RegressorMixin, BaseEstimator):
     """Fill in a matrix from some of its entries.
 
@@ -843,7 +799,6 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
             "estimators_fit_returns_self",
             "estimators_nan_inf",
             "estimators_overwrite_params",
-            "estimators_partial_fit_n_features",
             "estimators_pickle",
             "f_contiguous_array_estimator",
             "fit2d_predict1d",
@@ -866,38 +821,21 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     }
     """Checks of ``check_estimator`` that do not apply, and why."""
 
-    def __init__(
-        self,
-        radius: float | None = None,
-        box: tuple[float | None, float | None] | None = (1.0, 5.0),
-        *,
-        method: str = "frank-wolfe",
-        batch_size: int = 1000,
-        beta0: float = 10.0,
-        max_iter: int | None = None,
-        shape: tuple[int, int] | None = None,
-        oracle: str = "power",
-        oracle_tol: float = 1e-2,
-        warm_oracle: bool = False,
-        dtype: str = "float32",
-        time_limit: float | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.radius = radius
-        self.box = box
-        self.method = method
-        self.batch_size = batch_size
-        self.beta0 = beta0
-        self.max_iter = max_iter
-        self.shape = shape
-        self.oracle = oracle
-        self.oracle_tol = oracle_tol
-        self.warm_oracle = warm_oracle
-        self.dtype = dtype
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
+    radius: float | None = None
+    box: tuple[float | None, float | None] | None = (1.0, 5.0)
+    _: KW_ONLY
+    method: str = "frank-wolfe"
+    batch_size: int = 1000
+    beta0: float = 10.0
+    max_iter: int | None = None
+    shape: tuple[int, int] | None = None
+    oracle: str = "power"
+    oracle_tol: float = 1e-2
+    warm_oracle: bool = False
+    dtype: str = "float32"
+    time_limit: float | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any = None) -> "MatrixCompletion":
         """Complete the matrix whose entries at pairs X ``[N, 2]`` are y ``[N]``, or a sparse matrix X of ratings."""

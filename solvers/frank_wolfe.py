@@ -235,20 +235,15 @@ def variance_reduced_frank_wolfe(
         draw a batch B;   α_i ← φ_i'(⟨a_i, θ_k⟩) for i ∈ B;   r ← Σ_i α_i a_i, from what changed
         z_k = lmo_𝒜(r),   θ_{k+1} = θ_k + 2/(k+2) (z_k - θ_k)
 
-    r remembers the derivative of every row as it was last seen, so that its error vanishes with the steps, unlike that
-    of a fresh sample (:func:`stochastic_frank_wolfe`). Once in every pass over the rows the full gradient is computed,
-    which gives the certificate and renews r; in between the gap rests on the best lower bound so far.
+    Once in every pass over the rows the full gradient is computed, which gives the certificate and renews r; in between
+    the gap rests on the best lower bound so far.
 
     Args:
         objective: :class:`LeastSquares` or :class:`Logistic`.
-        atoms, x0: as for :func:`frank_wolfe`.
         batch_size: rows in each iteration; a hundredth of them if left out.
         seed: of the batches.
-        max_iterations: updates at most.
-        tol, rtol, time_limit, callback, progress: as for :func:`frank_wolfe`.
 
-    Returns:
-        A :class:`Result`.
+    Other arguments and the result are those of :func:`frank_wolfe`.
 
     >>> import numpy as np
     >>> from unknot.solvers import LeastSquares, atoms

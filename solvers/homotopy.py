@@ -459,33 +459,25 @@ def homotopy_cgm(
         v_k = ∇f(θ_k) + Σ_i β_k⁻¹ A_iᵀ(A_i θ_k - prox_{β_k g_i}(A_i θ_k))
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
 
-    Both the objective and the distance from the constraints fall like 1/√k. ``gap`` is a certificate of ours, by weak
-    duality: with p_i = prox_{βg_i}(A_i θ), f(θ) + Σ (g_i(p_i) + ‖A_i θ - p_i‖²/β) - ⟨v, θ - s⟩ is a lower bound on
-    the optimum, and ``gap`` is the value minus the best such bound. A value below the optimum while infeasible is
-    normal: look at ``feasibility`` as well.
+    Objective and distance from the constraints fall like 1/√k. ``gap`` is a certificate by weak duality, the value
+    minus the best lower bound. A value below the optimum while infeasible is normal: look at ``feasibility`` as well.
 
     Args:
-        objective: one of :mod:`unknot.solvers.objectives`, a differentiable torch function of x, or an array y for
-            ½‖x - y‖².
-        atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
-            direction.
+        objective, atoms, x0: as for :func:`frank_wolfe`; the start is forgotten after the first step, as η_1 = 1.
         constraints: terms of :mod:`unknot.solvers.terms`, constraints and Lipschitz functions alike.
-        x0: start; forgotten after the first step, as η_1 = 1.
         beta0: β_0; too large and constraints are met late, too small and the objective falls late.
         normalise: smooth term i with β_k‖A_i‖², which is to divide every A_i by its norm; False takes the A_i as they
             are.
         step, smoothing: η_k and β_k as functions of k = 1, 2, …, if not those above.
         oracle_error: δ ≥ 0: let the oracle's answers be wrong by as much as the additive error of the analysis,
             δ η_k/2 · diam(𝒜)² (L_f + ‖A‖²/β_k), allows. For studies; needs L_f and the diameter.
-        limits: ``max_iterations=1000``, updates at most; ``tol=0``: stop once the gap is at most this and the
-            feasibility at most ``feasibility_tol=1e-3``, 0 does not stop; ``time_limit=None`` in seconds;
-            ``callback=None``: gets a :class:`State` for every iterate, returning True stops the run;
-            ``progress=False``: show a progress bar; ``evaluate_every=1``: iterations between evaluations of value and
-            feasibility, for the trace.
+        limits: ``max_iterations=1000``; ``tol=0``: stop once the gap is at most this and the feasibility at most
+            ``feasibility_tol=1e-3``, 0 does not stop; ``time_limit``, ``callback``, ``progress`` as for
+            :func:`frank_wolfe`; ``evaluate_every=1``: iterations between evaluations of value and feasibility.
 
     Returns:
-        A :class:`Result` with ``feasibility`` = dist(Aθ, 𝒦), ``violations`` of every constraint, and both traces. Its
-        status is "infeasible", with a warning, if the constraints certainly cannot be met.
+        A :class:`Result` with ``feasibility`` = dist(Aθ, 𝒦) and ``violations`` of every constraint. Its status is
+        "infeasible", with a warning, if the constraints certainly cannot be met.
 
     >>> import numpy as np
     >>> from unknot.solvers import homotopy_cgm
@@ -522,16 +514,10 @@ def augmented_lagrangian_cgm(
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
         y_i ← y_i + σ_k (A_i θ_{k+1} - prox(A_i θ_{k+1} + y_i/λ_k)),   σ_k = min(λ_0, 4 D² λ_0 (k+1)^(-3/2) / ‖·‖²)
 
-    It is :func:`homotopy_cgm` with a price y_i on every term: λ_k need not grow as far for the constraints to be met.
-    An iteration takes about as long; docs/solvers/homotopy.md has both on the relaxation of k-means. D is the diameter
-    of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite Programming" (2021).
-
-    Iterates swing around the optimum as prices rise and fall. What is returned, evaluated and shown is therefore their
-    mean with weights ∝ k^p, p = ``mean``, which swings far less: it is in the hull, and as objective and distance are
-    convex, what holds of all iterates holds of it. ``mean=None`` is the last iterate, as in the papers.
-
-    Other arguments and the result are those of :func:`homotopy_cgm`, with the prices in ``duals``. The gap is a
-    certificate here too: ŷ are dual variables.
+    D is the diameter of the set; σ_k is that of Yurtsever et al., "Scalable Semidefinite Programming" (2021). As
+    iterates swing around the optimum, their mean with weights ∝ k^p, p = ``mean``, is evaluated and returned;
+    ``mean=None`` is the last iterate, as in the papers. Other arguments and the result are those of
+    :func:`homotopy_cgm`, with the prices y_i in ``duals``. The gap is a certificate here too: ŷ are dual variables.
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L2Ball
@@ -567,10 +553,8 @@ def stochastic_homotopy_cgm(
         v_k = d_k + Σ_i β_k⁻¹ A_iᵀ(A_i θ_k - prox_{β_k g_i}(A_i θ_k))
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
 
-    In expectation the objective falls like k^(-1/3) and the distance from the constraints like k^(-5/12). As k starts
-    at 1, the first η and ρ are 1 and the start is forgotten. The oracle gets β_k v_k, which has the same answer and no
-    large numbers in it. There is no certificate: ``gap`` is infinite. Only of a deterministic f the first gradient,
-    into which nothing was averaged yet, bounds the optimum.
+    In expectation the objective falls like k^(-1/3) and the distance from the constraints like k^(-5/12). There is no
+    certificate: ``gap`` is infinite, but for the first gradient of a deterministic f.
 
     Args:
         objective: a function (x, generator) → ∇f(x, ω), or a :class:`StochasticObjective` such as :class:`Sampled`

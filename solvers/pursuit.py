@@ -74,37 +74,27 @@ def matching_pursuit(
                             τ_k = α_{k+1} / β_{k+1}
         accelerated-random  the same, with one random atom for both
 
-    Sets that are not symmetric are used with their negatives, which have the same span. Rates: 1/k (for the
-    affine-invariant one 2 L_𝒜 R² / (δ² (k + 2))), linear for strongly convex f, 1/k² for the accelerated ones. For
-    ½‖θ - y‖² the generalised variant is the classical matching pursuit and the orthogonal one OMP. How the boxes' slips
-    are read is in docs/solvers/matching_pursuit.md.
+    Sets that are not symmetric are used with their negatives, which have the same span. Rates: 1/k, linear for strongly
+    convex f, 1/k² for the accelerated variants. docs/solvers/matching_pursuit.md says how slips of the boxes are read.
 
     Args:
-        objective: one of :mod:`unknot.solvers.objectives`, a differentiable torch function of x, or an array y for
-            ½‖x - y‖²; for y ``[B, d]`` and a dictionary ``[d, n]`` "generalised" and "orthogonal" solve the batch.
-        atoms: a set of :mod:`unknot.solvers.atoms`, a matrix with one atom in each column, or a function of a
-            direction.
-        x0: start in lin(𝒜), or an earlier :class:`Result`; 0 if left out. The batched variants start at 0.
+        objective, atoms, x0: as for :func:`frank_wolfe`; 0 is the default start. For y ``[B, d]`` and a dictionary
+            ``[d, n]`` "generalised" and "orthogonal" solve the batch.
         variant: one of the six above.
         step: "short" (the formulas above), "line-search", "backtracking" or "affine"; "auto" is "short" where L is
             known. Accelerated and orthogonal variants ignore it.
-        smoothness: L, if it should not be the objective's own.
-        atomic_smoothness: L_𝒜, if it should not be computed.
+        smoothness, atomic_smoothness: L and L_𝒜, if not those of the objective.
         nu: ν of the accelerated variants; a safe value is computed for dictionaries and balls. Smaller can be faster,
             and diverge: the run then stops with status "diverged" and gives its best iterate.
-        radius: a bound on ‖θ*‖_𝒜, if one is known: it makes a certificate where f is not strongly convex.
+        radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
         seed: of the random variants.
         max_iterations: updates at most; for the orthogonal variant, the number of atoms.
-        tol: stop once the gap is at most this; without any certificate, once ‖∇f‖_𝒜* is.
-        rtol: or at most this times |f(x)|; of a batch, of every signal for itself.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every iterate; returning True stops the run.
-        progress: show a progress bar.
+        tol, rtol: stop once the gap is at most tol, or rtol |f(x)|; without any certificate, once ‖∇f‖_𝒜* is.
+        time_limit, callback, progress: as for :func:`frank_wolfe`.
 
     Returns:
         A :class:`Result`; its gap is ‖∇f‖²/(2μ) (within the span) for μ-strongly convex f, or what ``radius`` gives,
-        else inf. The random variants look at the full gradient only once for every round of the atoms; in between the
-        gap is NaN.
+        else inf. The random variants know it once for every round of the atoms; in between it is NaN.
 
     >>> import numpy as np
     >>> from unknot.solvers import matching_pursuit
@@ -152,28 +142,8 @@ def coordinate_descent(
         accelerated-random  accelerated random pursuit over coordinates, ν' = n
         accelerated-greedy  accelerated matching pursuit over coordinates, ν = n
 
-    By default L is L_1 = max_i ∇²_ii f, the smoothness in the atomic norm, where it is known: the thesis' rate
-    2 L_1 R_1² / (k + 2) is the tightest for a global constant. ``step="short"`` uses the Euclidean L. In the thesis'
-    display of the step, θ_{k+1} on the right is θ_k.
-
-    Args:
-        objective: one of :mod:`unknot.solvers.objectives`, or a differentiable torch function of x.
-        x0: start; 0 if left out (a torch function needs it for its shape).
-        variant: one of the four above.
-        step: "affine" (divide by L_1), "short", "line-search" or "backtracking"; "auto" is the first that is possible.
-        smoothness: the Euclidean L, if it should not be the objective's own.
-        nu: ν of the accelerated variants, n if left out.
-        radius: a bound on ‖θ*‖₁, if one is known.
-        seed: of the random variants.
-        max_iterations: updates at most.
-        tol: stop once the gap is at most this; without any certificate, once max_i |∇_i f| is.
-        rtol: or at most this times |f(x)|.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every iterate; returning True stops the run.
-        progress: show a progress bar.
-
-    Returns:
-        A :class:`Result`.
+    By default L is L_1 = max_i ∇²_ii f, the smoothness in the atomic norm, where it is known; ``step="short"`` uses the
+    Euclidean L. Arguments and result are those of :func:`matching_pursuit`.
 
     >>> import numpy as np
     >>> from unknot.solvers import Quadratic, coordinate_descent
