@@ -335,7 +335,14 @@ def boost_variational_inference(
     middle = torch.zeros(size, dtype=dtype) if centre is None else torch.as_tensor(centre, dtype=dtype).reshape(size)
     values: list[tuple[float, float]] = []
     gaps: list[tuple[float, float]] = []
-    run = Run(max_iterations, 0.0, time_limit, callback, progress, False, "boost_variational_inference")
+    run = Run(
+        "boost_variational_inference",
+        False,
+        max_iterations,
+        time_limit=time_limit,
+        callback=callback,
+        progress=progress,
+    )
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,17 +1,26 @@
 """Convex cones: non-negative matching pursuit and its corrective variants (chapter "Convex Cones")."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import Unpack
 
 from unknot.solvers import dense
 from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Step, StepSize, along
 from unknot.solvers.objectives import Objective, SquaredDistance
-from unknot.solvers.result import ConeCertificate, Problem, Result, Run, State, Status, check_gradient, read_problem
+from unknot.solvers.result import (
+    ConeCertificate,
+    Limits,
+    Problem,
+    Result,
+    Run,
+    Status,
+    check_gradient,
+    read_problem,
+)
 from unknot.solvers.structured import ActiveSet, choose, dot
 
 VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
@@ -39,12 +48,7 @@ def nonnegative_matching_pursuit(
     step: Step = "auto",
     smoothness: float | None = None,
     radius: float | None = None,
-    max_iterations: int = 1000,
-    tol: float = 1e-8,
-    rtol: float = 0.0,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise a smooth convex f over cone(𝒜) (Algorithms "Non-Negative MP", "ANNMP and PWNNMP", "FCNNMP").
 
@@ -68,9 +72,8 @@ def nonnegative_matching_pursuit(
         step: "short" (the formula above), "line-search" or "backtracking"; "auto" is "short" where L is known.
         smoothness: L, if it should not be the objective's own; for "affine-invariant" L_cone(𝒜).
         radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
-        tol, rtol: stop once the gap is at most tol, or rtol |f(x)|; without any certificate, once no direction descends
-            faster than this.
-        max_iterations, time_limit, callback, progress: as for :func:`frank_wolfe`.
+        limits: as for :func:`frank_wolfe`, with ``tol=1e-8``. Without any certificate a run stops once no direction
+            descends faster than tol.
 
     Returns:
         A :class:`Result` with the active atoms and their non-negative weights. Its gap is a certificate for strongly
@@ -87,7 +90,7 @@ def nonnegative_matching_pursuit(
     variant = choose(_ALIASES.get(key, variant), VARIANTS, "variant")
     problem = read_problem(objective, atoms, x0, smoothness)
     f, atom_set, zero = problem.objective, problem.atoms, problem.zero
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "nonnegative_matching_pursuit", rtol)
+    run = Run.of("nonnegative_matching_pursuit", problem.numpy, limits, tol=1e-8)
     certificate = ConeCertificate(problem, radius)
     if variant == "fnnomp":
         return _fnnomp(problem, certificate, run)
@@ -105,7 +108,7 @@ def nonnegative_matching_pursuit(
     if variant == "norm-corrective":
         correction = NormCorrection(f, zero, smoothness, CONE)
     elif variant == "fully-corrective":
-        correction = full_correction(f, CONE, tol)
+        correction = full_correction(f, CONE, run.tol)
     start = problem.warm or (
         [] if problem.x0 is None or not bool(problem.x0.any()) else atom_set.conic_weights(problem.x0)
     )

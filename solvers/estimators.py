@@ -791,33 +791,16 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
 
     expected_failed_checks: ClassVar[dict[str, str]] = {
         f"check_{name}": "it fits arrays that are no pairs of indices"
-        for name in [
-            "dict_unchanged",
-            "dont_overwrite_parameters",
-            "dtype_object",
-            "estimators_dtypes",
-            "estimators_fit_returns_self",
-            "estimators_nan_inf",
-            "estimators_overwrite_params",
-            "estimators_pickle",
-            "f_contiguous_array_estimator",
-            "fit2d_predict1d",
-            "fit_check_is_fitted",
-            "fit_idempotent",
-            "fit_score_takes_y",
-            "methods_sample_order_invariance",
-            "methods_subset_invariance",
-            "n_features_in",
-            "n_features_in_after_fitting",
-            "non_transformer_estimators_n_iter",
-            "pipeline_consistency",
-            "readonly_memmap_input",
-            "regressor_data_not_an_array",
-            "regressors_int",
-            "regressors_no_decision_function",
-            "regressors_train",
+        for line in (
+            "dict_unchanged dont_overwrite_parameters dtype_object estimators_dtypes estimators_fit_returns_self",
+            "estimators_nan_inf estimators_overwrite_params estimators_pickle f_contiguous_array_estimator",
+            "fit2d_predict1d fit_check_is_fitted fit_idempotent fit_score_takes_y methods_sample_order_invariance",
+            "methods_subset_invariance n_features_in n_features_in_after_fitting",
+            "non_transformer_estimators_n_iter pipeline_consistency readonly_memmap_input",
+            "regressor_data_not_an_array regressors_int regressors_no_decision_function regressors_train",
             "supervised_y_2d",
-        ]
+        )
+        for name in line.split()
     }
     """Checks of ``check_estimator`` that do not apply, and why."""
 
@@ -878,7 +861,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     ) -> None:
         """Biases, then a matrix of small nuclear norm for what they leave."""
         limit = 25 if self.max_iter is None else self.max_iter
-        run = Run(limit, 0.0, self.time_limit, None, self.verbose, True, "MatrixCompletion")
+        run = Run("MatrixCompletion", True, limit, time_limit=self.time_limit, progress=self.verbose)
         chosen = self.radius
         if chosen is None:
             chosen = choose_radius(rows, columns, ratings, shape, dtype, seed, run)
@@ -1120,7 +1103,7 @@ def choose_radius(
     fit = Residuals(i[~held], j[~held], left[~held], shape, dtype)
     best, lowest = RADII[0] * unit, math.inf
     for share in RADII:
-        part = Run(PATIENCE, 0.0, run.time_limit, None, False, True, "radius")
+        part = Run("radius", True, PATIENCE, time_limit=run.time_limit)
         part.started = run.started
         fit.iterate(ball(share * unit), part)
         entries = fit.x.dense().numpy()[i[held], j[held]]

@@ -1,18 +1,18 @@
 """Convex hulls: Frank-Wolfe and its corrective variants (section "Frank-Wolfe"), and its form for sums over rows."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from unknot.solvers import dense
 from unknot.solvers.corrections import HULL, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Point, Step, StepSize
-from unknot.solvers.result import HullCertificate, Problem, Result, Run, State, check_gradient, read_problem
+from unknot.solvers.result import HullCertificate, Limits, Problem, Result, Run, check_gradient, read_problem
 from unknot.solvers.structured import ActiveSet, Atom, choose, dot
 
 CLASSICAL = ("plain", "away", "pairwise", "norm-corrective", "fully-corrective")
@@ -99,14 +99,9 @@ def frank_wolfe(
     variant: str = "plain",
     step: Step = "auto",
     smoothness: float | None = None,
-    max_iterations: int = 1000,
-    tol: float = 1e-6,
-    rtol: float = 0.0,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
     track: bool = True,
     seed: int = 0,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise a smooth convex f over conv(𝒜) (Algorithms "Frank-Wolfe", "Away-steps", "Pairwise", "Fully-Corrective").
 
@@ -137,14 +132,11 @@ def frank_wolfe(
             constant; a function of k. "auto" is exact for quadratics and backtracking otherwise. Corrective variants
             ignore it.
         smoothness: L, if it should not be the objective's own.
-        max_iterations: updates at most.
-        tol: stop once the gap is at most this.
-        rtol: or at most this times |f(x)|.
-        time_limit: seconds.
-        callback: gets a :class:`State` for every iterate; returning True stops the run.
-        progress: show a progress bar.
         track: keep the active set in the plain variant too; without it memory does not grow with iterations.
         seed: of the order of blocks in "block-coordinate".
+        limits: ``max_iterations=1000``, updates at most; ``tol=1e-6`` and ``rtol=0``: stop once the gap is at most tol,
+            or rtol |f(x)|; ``time_limit=None`` in seconds; ``callback=None``: gets a :class:`State` for every iterate,
+            returning True stops the run; ``progress=False``: show a progress bar.
 
     Returns:
         A :class:`Result` with the active atoms and their convex weights.
@@ -170,7 +162,7 @@ def frank_wolfe(
     start = problem.warm
     if start is None:
         start = [(1.0, atom_set.atom(torch.ones_like(zero)))] if problem.x0 is None else atom_set.decompose(problem.x0)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "frank_wolfe", rtol)
+    run = Run.of("frank_wolfe", problem.numpy, limits, tol=1e-6)
     if variant in ("plain", "away", "pairwise") and dense.applies(problem):
         return dense.solve(problem, variant, rule, run, start, track)
     active = ActiveSet(zero, start)
@@ -184,7 +176,7 @@ def frank_wolfe(
     if variant == "norm-corrective":
         correction = NormCorrection(f, zero, smoothness, HULL)
     elif variant == "fully-corrective":
-        correction = full_correction(f, HULL, tol)
+        correction = full_correction(f, HULL, run.tol)
     track = track or variant != "plain"
 
     while True:
@@ -223,12 +215,7 @@ def variance_reduced_frank_wolfe(
     *,
     batch_size: int | None = None,
     seed: int = 0,
-    max_iterations: int = 10_000,
-    tol: float = 1e-6,
-    rtol: float = 0.0,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise Σ_i φ_i(⟨a_i, θ⟩) over conv(𝒜), looking at a few rows in each iteration (Négiar et al., 2020).
 
@@ -242,6 +229,7 @@ def variance_reduced_frank_wolfe(
         objective: :class:`LeastSquares` or :class:`Logistic`.
         batch_size: rows in each iteration; a hundredth of them if left out.
         seed: of the batches.
+        limits: as for :func:`frank_wolfe`, with ``max_iterations=10_000``.
 
     Other arguments and the result are those of :func:`frank_wolfe`.
 
@@ -269,14 +257,14 @@ def variance_reduced_frank_wolfe(
         start = [(1.0, atom_set.atom(torch.ones_like(zero)))] if problem.x0 is None else atom_set.decompose(problem.x0)
     point = f.at(ActiveSet(zero, start).combine())
     certificate = HullCertificate(problem)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "variance_reduced_frank_wolfe", rtol)
+    run = Run.of("variance_reduced_frank_wolfe", problem.numpy, limits, tol=1e-6, max_iterations=10_000)
     random = np.random.default_rng(seed)
     every = max(1, math.ceil(rows / size))
     alphas = total = zero  # φ_i'(⟨a_i, θ⟩) as last seen, and Σ_i α_i a_i
     ridge = getattr(f, "ridge", 0.0)
 
     while True:
-        if run.iteration % every == 0 or run.iteration >= max_iterations or run.expired():
+        if run.iteration % every == 0 or run.iteration >= run.max_iterations or run.expired():
             point.jump(point.x)
             gradient, value = point.gradient(), point.value()
             check_gradient(gradient, run.iteration)

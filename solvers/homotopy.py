@@ -674,7 +674,7 @@ class Homotopy:
             raise ValueError(f"tol is {tol} and feasibility_tol {feasibility_tol}: expected 0 or more.")
         if tol and not self.objective.exact:
             raise ValueError(f"tol is {tol}, but random gradients give no gap to stop on: use max_iterations instead.")
-        run = Run(max_iterations, 0.0, time_limit, callback, progress, self.numpy, name)
+        run = Run(name, self.numpy, max_iterations, time_limit=time_limit, callback=callback, progress=progress)
         objective, x = self.objective, self.x
         while True:
             eta, beta, rho = self.schedule.at(self.k)
@@ -1056,7 +1056,7 @@ def s3ccm(
 
     y = start
     dual = (y - projected(y)) / rule(1)
-    run = Run(max_iterations, 0.0, time_limit, callback, progress, numpy, "s3ccm")
+    run = Run("s3ccm", numpy, max_iterations, time_limit=time_limit, callback=callback, progress=progress)
     while True:
         size = rule(run.iteration + 1)
         if not (size > 0 and math.isfinite(size)):

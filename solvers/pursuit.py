@@ -1,13 +1,13 @@
 """Linear spans: matching pursuit and coordinate descent (chapter "Linear Span"), of one signal or of a batch."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from unknot.solvers import dense
 from unknot.solvers.atoms import AtomSet, L1Ball, as_atoms
@@ -15,11 +15,11 @@ from unknot.solvers.corrections import SPAN, full_correction
 from unknot.solvers.lines import Line, Point, Step, StepSize, along
 from unknot.solvers.objectives import SquaredDistance, as_objective
 from unknot.solvers.result import (
+    Limits,
     Problem,
     Result,
     Run,
     SpanCertificate,
-    State,
     Status,
     Trace,
     check_gradient,
@@ -56,12 +56,7 @@ def matching_pursuit(
     nu: float | None = None,
     radius: float | None = None,
     seed: int = 0,
-    max_iterations: int = 1000,
-    tol: float = 1e-8,
-    rtol: float = 0.0,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise a smooth convex f over lin(𝒜) (the algorithms of chapter "Linear Span").
 
@@ -88,9 +83,8 @@ def matching_pursuit(
             and diverge: the run then stops with status "diverged" and gives its best iterate.
         radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
         seed: of the random variants.
-        max_iterations: updates at most; for the orthogonal variant, the number of atoms.
-        tol, rtol: stop once the gap is at most tol, or rtol |f(x)|; without any certificate, once ‖∇f‖_𝒜* is.
-        time_limit, callback, progress: as for :func:`frank_wolfe`.
+        limits: as for :func:`frank_wolfe`, with ``tol=1e-8``. Without any certificate a run stops once ‖∇f‖_𝒜* is at
+            most tol; for the orthogonal variant ``max_iterations`` is the number of atoms.
 
     Returns:
         A :class:`Result`; its gap is ‖∇f‖²/(2μ) (within the span) for μ-strongly convex f, or what ``radius`` gives,
@@ -108,10 +102,10 @@ def matching_pursuit(
     f, atom_set = as_objective(objective), as_atoms(atoms).symmetrised()
     if isinstance(f, SquaredDistance) and f.target.ndim == 2 and atom_set.batch_rows() is not None:
         kind = f.numpy and atom_set.kind().numpy
-        run = Run(max_iterations, tol, time_limit, callback, progress, kind, "matching_pursuit", rtol)
+        run = Run.of("matching_pursuit", kind, limits, tol=1e-8)
         return batched_pursuit(f, atom_set, x0, variant, run)
     problem = read_problem(f, atom_set, x0, smoothness)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "matching_pursuit", rtol)
+    run = Run.of("matching_pursuit", problem.numpy, limits, tol=1e-8)
     given = (smoothness, atomic_smoothness, nu, radius)
     if variant == "orthogonal" and step == "auto" and given == (None,) * 4 and dense.applies_to_signal(problem):
         return dense.orthogonal_pursuit(problem, run)
@@ -128,12 +122,7 @@ def coordinate_descent(
     nu: float | None = None,
     radius: float | None = None,
     seed: int = 0,
-    max_iterations: int = 1000,
-    tol: float = 1e-8,
-    rtol: float = 0.0,
-    time_limit: float | None = None,
-    callback: Callable[[State], Any] | None = None,
-    progress: bool = False,
+    **limits: Unpack[Limits],
 ) -> Result:
     """Minimise a smooth convex f one coordinate at a time: matching pursuit over 𝒜 = {±e_i}.
 
@@ -153,7 +142,7 @@ def coordinate_descent(
     """
     variant = choose(variant, COORDINATE_VARIANTS, "variant")
     problem = read_problem(objective, L1Ball(1.0), x0, smoothness)
-    run = Run(max_iterations, tol, time_limit, callback, progress, problem.numpy, "coordinate_descent", rtol)
+    run = Run.of("coordinate_descent", problem.numpy, limits, tol=1e-8)
     default = "short" if smoothness is not None else "affine"
     pursuit = _AS_PURSUIT.get(variant, variant)
     return _pursue(problem, pursuit, step, default, smoothness, None, nu, radius, seed, run)

@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -137,6 +137,17 @@ def _show(quantity: Any) -> str:
     return f"{quantity:.6g}" if isinstance(quantity, float) else f"<= {float(np.max(np.asarray(quantity))):.6g}"
 
 
+class Limits(TypedDict, total=False):
+    """When a run ends and what is seen of it: keywords of every solver, explained at :func:`frank_wolfe`."""
+
+    max_iterations: int
+    tol: float
+    rtol: float
+    time_limit: float | None
+    callback: Callable[[State], Any] | None
+    progress: bool
+
+
 @dataclass
 class Run:
     """The watch over one run: records, and says when it is time to stop.
@@ -144,15 +155,25 @@ class Run:
     A solver asks ``finished`` once for every iterate, after it knows its gap and before it takes the next step.
     """
 
-    max_iterations: int
-    tol: float
-    time_limit: float | None
-    callback: Callable[[State], Any] | None
-    progress: bool
-    numpy: bool
     name: str
+    numpy: bool
+    max_iterations: int = 1000
+    tol: float = 0.0
     rtol: float = 0.0
+    time_limit: float | None = None
+    callback: Callable[[State], Any] | None = None
+    progress: bool = False
     status: Status = Status.MAX_ITERATIONS
+
+    @classmethod
+    def of(cls, name: str, numpy: bool, limits: Mapping[str, Any], tol: float, max_iterations: int = 1000) -> "Run":
+        """A run within the limits that a caller gave, or else those of the solver."""
+        for key in set(limits) - set(Limits.__annotations__):
+            raise TypeError(
+                f"{name}() got an unexpected keyword argument {key!r}: expected {', '.join(Limits.__annotations__)}, "
+                "or one of its own arguments."
+            )
+        return cls(name, numpy, **{"tol": tol, "max_iterations": max_iterations, **limits})
 
     def __post_init__(self) -> None:
         limit = self.max_iterations

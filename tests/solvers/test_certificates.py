@@ -177,7 +177,7 @@ def test_certainly_infeasible_needs_a_margin_and_keeps_to_the_time() -> None:
     apart = Linear(np.ones((1, 3)), 5.0, 5.0, name="sum is 5")
     with pytest.warns(UserWarning, match="are infeasible"):
         assert homotopy_cgm(np.zeros(3), sets.Simplex(), apart, max_iterations=200).status == "infeasible"
-    run = Run(10, 0.0, 0.0, None, False, True, "expired")
+    run = Run("expired", True, 10, time_limit=0.0)
     asked = []
     watched = sets.Custom(lambda d: asked.append(1) or np.eye(3)[d.argmin()], shape=(3,)).bind(
         torch.float64, torch.device("cpu"), True
