@@ -550,11 +550,8 @@ def kmeans_sdp(
     """Solve the relaxation of k-means by one of three methods.
 
     "augmented" is :func:`augmented_lagrangian_cgm`, the one to use; "deterministic" is :func:`homotopy_cgm` and
-    "stochastic" :func:`stochastic_homotopy_cgm`, as the thesis has them.
-
-    ``beta0`` of the latter two is in the units of the thesis, whose row sums are not divided by their norm √n: the
-    solver gets beta0 / n. "augmented" gets 50 beta0 / n, which suits distances of mean about 1.
-    With the code's scaling of the block (``unbiased=False``) β_0 = 10 is about what 1 is here.
+    "stochastic" :func:`stochastic_homotopy_cgm`, as the thesis has them. ``beta0`` of the latter two is in the thesis'
+    units, whose row sums are not divided by their norm √n: the solver gets beta0 / n, and "augmented" 50 beta0 / n.
 
     Args:
         points: ``[n, d]``, or the distances ``[n, n]`` with ``precomputed``.
@@ -596,30 +593,26 @@ class SDPKMeans(ClusterMixin, BaseEstimator):
 
     The relaxation does not depend on a start, and half its optimum bounds the cost of any partition from below. It is
     rounded as by Mixon, Villar and Ward: every point is moved to its weighted mean X·points, and those are clustered.
-    An X that is far from the optimum is rounded badly, so Lloyd's iterations on the points themselves follow.
 
     Args:
         n_clusters: k.
-        method: "augmented" (all of D, with dual variables), "deterministic" (without) or "stochastic" (mini-batches of
-            distances).
+        method: "augmented" (all of D, with dual variables), "deterministic" (without) or "stochastic" (mini-batches).
         batch_size: points in a mini-batch.
-        beta0: β_0 for distances of mean 1 (they are divided by their mean); None for 1, or in the thesis' units of the
-            other two methods 10. A large one lets the objective fall before the constraints are met.
+        beta0: β_0 for distances divided by their mean; None for 1, or in the thesis' units of the other two methods 10.
         max_iter: iterations.
         metric: "euclidean" (squared), or "precomputed" for a matrix of distances.
         unbiased: see :class:`SampledDistances`.
         oracle_tol: relative accuracy of the eigenvector.
         n_init: starts of the k-means that rounds.
-        polish: whether Lloyd's iterations follow the rounding.
+        polish: whether Lloyd's iterations on the points follow the rounding.
         time_limit: seconds, None for none.
         random_state: seed of mini-batches and rounding.
         verbose: show a progress bar.
 
     Attributes:
         labels_: ``[n]``; ``rounded_labels_`` before polishing.
-        cluster_centers_: means of the clusters (not for precomputed distances).
+        cluster_centers_: means of the clusters (not for precomputed distances); ``inertia_`` their k-means cost.
         relaxation_: X ``[n, n]``; ``objective_`` ⟨D, X⟩ and ``feasibility_`` its distance from the constraints.
-        inertia_: k-means cost of the partition.
         result_: the solver's :class:`Result`, whose values are of distances divided by their mean.
 
     >>> import numpy as np
@@ -747,27 +740,24 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     """Fill in a matrix from some of its entries.
 
     By default ratings are centred by biases of rows and columns, and a matrix of small nuclear norm, chosen on a tenth
-    of the ratings, is fitted to what is left: what one wants for predictions. ``method="shcgm"`` is the thesis'
-    protocol, the stochastic homotopy conditional gradient method on the ratings themselves with the box as a
-    constraint, which measures the solver.
+    of the ratings, is fitted to what is left. ``method="shcgm"`` is the thesis' protocol, the stochastic homotopy
+    conditional gradient method on the ratings themselves with the box as a constraint.
 
     A sample is a pair (row, column), its target the rating: ``fit(pairs [N, 2], ratings [N])``. Rows and columns are
-    numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it in a pipeline where they are names. A sparse
-    matrix of ratings stands for its stored entries, row by row: ``fit(ratings)``, ``predict(ratings)``.
-    As samples are no rows of features, some checks of ``sklearn.utils.estimator_checks`` do not apply:
-    ``expected_failed_checks`` names them, for ``check_estimator``.
+    numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it where they are names. A sparse matrix of
+    ratings
+    stands for its stored entries: ``fit(ratings)``, ``predict(ratings)``.
 
     Args:
         radius: β_1, bound on the nuclear norm; None to have it chosen, or for "shcgm" 1.5 · rms(ratings) · √(m n).
         box: (lower, upper) bounds on every rating, with ``None`` or infinite for none. Predictions are clipped to it;
             for "shcgm" it is a constraint, and None is stochastic Frank-Wolfe without it.
         method: "frank-wolfe" (biases, then Frank-Wolfe on the residuals) or "shcgm".
-        batch_size: ratings in each stochastic gradient of "shcgm", and ``beta0`` β_0 of its smoothing.
-        beta0: see ``batch_size``.
+        batch_size, beta0: ratings in each stochastic gradient of "shcgm", and β_0 of its smoothing.
         max_iter: iterations; None for 25, or for "shcgm" 10,000.
         shape: (m, n) of the matrix; None for the largest indices seen.
-        oracle: "power", "lanczos" or "lapack" for the top singular pair; ``oracle_tol`` its relative accuracy
-            and ``warm_oracle`` whether it starts from its last answer.
+        oracle, oracle_tol, warm_oracle: "power", "lanczos" or "lapack" for the top singular pair, its relative
+            accuracy, and whether it starts from its last answer.
         dtype: "float32" or "float64".
         time_limit: seconds, None for none.
         random_state: seed of the mini-batches.

@@ -944,14 +944,12 @@ def minimise_over_intersection(
         projection:  min f(u) over u ∈ 𝒰 with u ∈ 𝒱, by the projection on 𝒱
 
     Args:
-        objective: as for :func:`homotopy_cgm`.
+        objective, x0, options: as for the solver.
         first: 𝒰, an atom set; it needs its shape for "product".
         second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
-        x0: start of u.
         splitting: "product", "projection", or "auto" by the kind of ``second``.
         method: "augmented" for :func:`augmented_lagrangian_cgm`, which comes closer, or "homotopy" for the thesis'
             :func:`homotopy_cgm`.
-        options: of that solver.
 
     Returns:
         The :class:`Result` with u as ``x``, which lies in conv(𝒰); ``feasibility`` is ‖u - v‖, or dist(u, 𝒱).
@@ -1025,7 +1023,6 @@ def s3ccm(
     thesis' γ = 1 with L_f = 2 included; a function of k that falls does.
 
     Args:
-        objective: as for :func:`stochastic_homotopy_cgm`.
         project: x → nearest point of 𝒳.
         constraint: a term without a map, such as ``Box``.
         x0: start; 0 if left out.
