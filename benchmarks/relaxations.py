@@ -57,7 +57,7 @@ class Quality(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether it is as accurate as is asked for."""
+        """Return whether it is as accurate as is asked for."""
         return abs(self.error) <= 0.01 and max(self[2:]) <= 0.01
 
     def __str__(self) -> str:

@@ -91,7 +91,7 @@ _LAZY = {
     "SDPKMeans": "estimators",
     "boost_variational_inference": "boosting",
 }
-"""What needs scikit-learn or torch.distributions, which take a second to import: only when asked for."""
+"""Names that need scikit-learn or torch.distributions, which take a second to import: loaded when first used."""
 
 
 _load = lazily(__name__, _LAZY)

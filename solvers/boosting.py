@@ -146,24 +146,24 @@ def read_target(target: Any, dim: int | None, dtype: torch.dtype) -> tuple[LogDe
                 "torch.distributions.Independent if its batch are the dimensions."
             )
         scalar = not target.event_shape
-        found = 1 if scalar else int(target.event_shape[0])
+        size = 1 if scalar else int(target.event_shape[0])
         function: Any = target.log_prob
     elif callable(target):
         known = getattr(target, "dim", None) or dim
         if known is None:
             raise ValueError("the dimension of the target is unknown: pass dim=d.")
-        found, function = int(known), target
+        size, function = int(known), target
     else:
         raise ValueError(
             f"target is a {type(target).__name__}: expected a function log p of points [N, d], or a "
             "torch.distributions object."
         )
-    if dim is not None and dim != found:
-        raise ValueError(f"dim is {dim} but the target is over R^{found}: make them agree.")
+    if dim is not None and dim != size:
+        raise ValueError(f"dim is {dim} but the target is over R^{size}: make them agree.")
     own = dtype if not isinstance(target, td.Distribution) else None
 
     def log_p(points: Tensor) -> Tensor:
-        flat = points.reshape(-1, found)
+        flat = points.reshape(-1, size)
         values = function(flat[:, 0] if scalar else flat)
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(flat),):
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -177,11 +177,11 @@ def read_target(target: Any, dim: int | None, dtype: torch.dtype) -> tuple[LogDe
             point = [round(number, 4) for number in flat[where].tolist()[:5]]
             raise ValueError(
                 f"the log density is {float(values[where].detach())} at {point}: expected a finite number on all of "
-                f"R^{found}; write it for unconstrained parameters, for example logarithms of positive ones."
+                f"R^{size}; write it for unconstrained parameters, for example logarithms of positive ones."
             )
         return values.to(own or dtype).reshape(points.shape[:-1])
 
-    return log_p, found
+    return log_p, size
 
 
 def check_integrable(log_p: LogDensity, s: td.Distribution, samples: int) -> None:
@@ -278,7 +278,7 @@ def boost_variational_inference(
 
         fixed              γ = 2/(k+2)
         line-search        γ = argmin KL((1-γ) q_k + γ s_k ‖ p): the root of E_s[log q_γ/p] - E_q[log q_γ/p]
-        fully-corrective   all weights anew: Frank-Wolfe over the simplex with gradient E_{s_i}[log q_w/p]
+        fully-corrective   new weights for all: Frank-Wolfe over the simplex with gradient E_{s_i}[log q_w/p]
 
     The oracle runs ``starts`` searches from random places, which get it off a symmetric residual, and keeps the one of
     the largest RELBO, of those that descend if any does. The run ends once the gap estimate, plus its Monte-Carlo
@@ -468,15 +468,15 @@ def _oracle(
         adam.step()
         schedule.step()
     with torch.no_grad():
-        found = {name: value.detach() for name, value in parameters.items()}
-        scores = relbo(log_p, family.build(found), log_q, weight, 20 * samples)
+        parameters = {name: value.detach() for name, value in parameters.items()}
+        scores = relbo(log_p, family.build(parameters), log_q, weight, 20 * samples)
         if not bool(torch.isfinite(scores).any()):
             raise ValueError("every search of the oracle ended at a residual that is not finite: use a smaller spread.")
         if log_q is not None:
-            descends = -relbo(log_p, family.build(found), log_q, 0.0, 20 * samples) < level
+            descends = -relbo(log_p, family.build(parameters), log_q, 0.0, 20 * samples) < level
             scores = torch.where(descends | ~descends.any(), scores, -math.inf)
         best = int(torch.nan_to_num(scores, nan=-math.inf).argmax())
-    return {name: value[best : best + 1].clone() for name, value in found.items()}
+    return {name: value[best : best + 1].clone() for name, value in parameters.items()}
 
 
 def _level(log_p: LogDensity, q: td.Distribution, samples: int) -> tuple[float, float]:
@@ -567,7 +567,7 @@ def _line_search(log_p: LogDensity, q: td.Distribution, s: td.Distribution, samp
 
 
 def _corrected(log_p: LogDensity, mixture: Mixture, samples: int, share: float) -> Mixture:
-    """All weights anew: pairwise Frank-Wolfe over the simplex, with the same samples of each component throughout."""
+    """New weights for all: pairwise Frank-Wolfe over the simplex, with the same samples throughout."""
     components, count = mixture.components(), len(mixture)
     with torch.no_grad():
         points = components.sample((samples,))  # [S, K, d]

@@ -36,7 +36,7 @@ _ALIASES = {
 }
 
 REBUILD_EVERY = 500
-"""Iterations after which θ is computed from its weights anew, so that the two never part."""
+"""Iterations after which θ is recomputed from its weights, so that the two never part."""
 
 
 def nonnegative_matching_pursuit(

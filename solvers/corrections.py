@@ -42,7 +42,7 @@ def descent(
     the range of G is no more than their ``noise``.
     """
     hull = domain == HULL
-    wanted = slopes - slopes.mean() if hull else slopes
+    target = slopes - slopes.mean() if hull else slopes
     shifted = gram + max(float(np.trace(gram)) / len(gram), np.finfo(float).tiny) if hull else gram
     right = np.stack([slopes, np.ones_like(slopes)], axis=1) if hull else slopes[:, None]
     try:
@@ -53,7 +53,7 @@ def descent(
         left = gram @ direction + slopes
         if hull:
             left -= left.mean()
-        if float(np.linalg.norm(left)) <= 1e-9 * float(np.linalg.norm(wanted)) and float(wanted @ direction) < 0:
+        if float(np.linalg.norm(left)) <= 1e-9 * float(np.linalg.norm(target)) and float(target @ direction) < 0:
             return direction, True  # rounding of a singular G may give a stationary point that is uphill
     except scipy.linalg.LinAlgError:
         pass
@@ -64,12 +64,12 @@ def descent(
         return (direction - direction.mean() if hull else direction), True
     centred = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean() if hull else gram
     values, vectors = np.linalg.eigh((centred + centred.T) / 2)
-    parts = vectors.T @ wanted
+    parts = vectors.T @ target
     curved = values > max(1e-12, noise) * max(float(values[-1]), np.finfo(float).tiny)
     flat = vectors[:, ~curved] @ parts[~curved]
     if hull:
         flat -= flat.mean()  # the direction 1 is flat too, but leads out of the hull: what it has is rounding
-    if float(np.linalg.norm(flat)) > 1e-9 * float(np.linalg.norm(wanted)) + noise:
+    if float(np.linalg.norm(flat)) > 1e-9 * float(np.linalg.norm(target)) + noise:
         return -flat, False
     return -vectors[:, curved] @ (parts[curved] / values[curved]), True
 
@@ -214,7 +214,7 @@ class Correction(ABC):
         """New weights, no worse than the current ones, which lead to the point; early once the time is up."""
 
     def image(self, active: ActiveSet) -> Tensor | None:
-        """Σ α_i B z_i of the new weights, where the images of the atoms are at hand: see :meth:`Point.land`."""
+        """Σ α_i B z_i of the new weights, where the images of the atoms are known: see :meth:`Point.land`."""
         return None
 
 
@@ -307,7 +307,7 @@ class QuadraticCorrection(Correction):
 
 
 def is_inside(objective: Objective, x: Tensor) -> bool:
-    """Whether f is defined at x."""
+    """Return whether f is defined at x."""
     return objective.domain is None or bool(objective.domain(x))
 
 
@@ -431,13 +431,13 @@ class GradientCorrection(Correction):
             floor = 10 * unit * (abs(value) + float(np.abs(slopes) @ np.abs(weights)))
             if error <= max(self._tol, floor) or since > PATIENCE or expired():
                 break
-            found = self._step(active, weights, value, slopes, hessian, unit)
-            if found is None:
+            step = self._step(active, weights, value, slopes, hessian, unit)
+            if step is None:
                 if not learnt:
                     break
                 hessian, learnt = self._smoothness * eye, False  # what was learnt misleads: begin again
                 continue
-            move, change = found[0] - weights, found[2] - slopes
+            move, change = step[0] - weights, step[2] - slopes
             curvature = float(move @ change)
             if curvature > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(change)):
                 if not learnt:
@@ -446,7 +446,7 @@ class GradientCorrection(Correction):
                 image = hessian @ move
                 hessian += np.outer(change, change) / curvature - np.outer(image, image) / float(move @ image)
                 learnt = True
-            weights, value, slopes = found
+            weights, value, slopes = step
         return weights
 
 

@@ -30,7 +30,7 @@ REMEMBERED = 20_000
 
 
 def applies(problem: Problem) -> bool:
-    """Whether the problem is of this module's kind."""
+    """Return whether this module can solve the problem."""
     f, atoms = problem.objective, problem.atoms
     if not (type(f) is LeastSquares or type(f) is Logistic) or type(atoms) not in (L1Ball, Simplex):
         return False  # a subclass has a loss of its own
@@ -52,7 +52,7 @@ class _Squares:
         self.jump(x)
 
     def jump(self, x: np.ndarray) -> None:
-        """All anew."""
+        """Recompute everything."""
         self.residual = self.matrix @ x - self.target
         self.slopes = self.factor * (self.columns @ self.residual)
         self.moves = 0
@@ -61,7 +61,7 @@ class _Squares:
         return self.factor * float(self.residual @ self.residual) / 2
 
     def error(self, x: np.ndarray) -> float:
-        """How far the gradient may be off by rounding."""
+        """Bound on the rounding error of the gradient."""
         return self.steep * (math.sqrt(float(self.residual @ self.residual)) + self.length)
 
     def line(self, iterate: float, terms: list[tuple[float, int]], x: np.ndarray) -> Line:
@@ -127,7 +127,7 @@ class _Logarithms:
         return self.factor * derivatives if self.factor != 1 else derivatives
 
     def jump(self, x: np.ndarray) -> None:
-        """All anew."""
+        """Recompute everything."""
         self.scores, self.moves = self.matrix @ x, 0
         self._look(x, self.loss(self.scores))
 
@@ -143,7 +143,7 @@ class _Logarithms:
         return self.losses + self.squares
 
     def error(self, x: np.ndarray) -> float:
-        """How far the gradient may be off by rounding."""
+        """Bound on the rounding error of the gradient."""
         size = self.factor * self.frobenius * (self.samples + math.sqrt(float(self.scores @ self.scores)))
         return EPS / 2 * (size + self.ridge * math.sqrt(float(x @ x)))
 
@@ -291,7 +291,7 @@ SINGLE = float(np.finfo(np.float32).eps) / 2
 
 
 def applies_to_signal(problem: Problem) -> bool:
-    """Whether the problem is of this module's kind."""
+    """Return whether this module can solve the problem."""
     f, atoms = problem.objective, problem.atoms
     plain = isinstance(f, SquaredDistance) and f.mask is None and f.target.ndim == 1 and f.device.type == "cpu"
     return plain and isinstance(atoms, Dictionary) and not atoms.sparse and problem.x0 is None
@@ -310,7 +310,7 @@ class Signal:
         self.length = float(np.linalg.norm(self.y))
 
     def error(self, size: float) -> float:
-        """How far the residual may be off by rounding, for ‖θ‖ = ``size``."""
+        """Bound on the rounding error of the residual, for ‖θ‖ = ``size``."""
         return self.unit / 2 * (size + self.length)
 
     def finished(self, residual: np.ndarray, value: float, gap: float, stationary: bool) -> bool:
@@ -405,7 +405,7 @@ class Factor:
         self.size += 1
         return True
 
-    def anew(self, gram: np.ndarray) -> bool:
+    def rebuild(self, gram: np.ndarray) -> bool:
         """Of another Gram matrix; False if it is singular."""
         factor, info = scipy.linalg.lapack.dpotrf(gram, lower=1)
         self.size = len(gram)
@@ -475,7 +475,7 @@ class Weights:
             if not self.chosen:
                 self._factor = Factor()
                 return True
-            if not factor.anew(self._block()):
+            if not factor.rebuild(self._block()):
                 return False
 
     def _readmit(self, dropped: list[int]) -> None:
@@ -495,12 +495,12 @@ class Weights:
                 return
 
     def _general(self) -> None:
-        """Dependent atoms: the active-set method that minds no singular Gram matrix."""
-        found = quadratic_weights(self._block(), self._linear[self.chosen], self.values, CONE)
-        kept = np.flatnonzero(found > 0)
-        self.chosen, self.values = [self.chosen[i] for i in kept], found[kept]
+        """Dependent atoms: the active-set method that allows a singular Gram matrix."""
+        weights = quadratic_weights(self._block(), self._linear[self.chosen], self.values, CONE)
+        kept = np.flatnonzero(weights > 0)
+        self.chosen, self.values = [self.chosen[i] for i in kept], weights[kept]
         factor = Factor()
-        self._factor = factor if not self.chosen or factor.anew(self._block()) else None
+        self._factor = factor if not self.chosen or factor.rebuild(self._block()) else None
 
 
 def nonnegative_pursuit(problem: Problem, certificate: ConeCertificate, run: Run) -> Result:

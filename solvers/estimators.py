@@ -53,7 +53,7 @@ from unknot.solvers.terms import NonNegative, Sums, Term
 
 
 class _LinearModel(BaseEstimator):
-    """What the linear models share: reading dense or sparse samples with weights, and warnings."""
+    """Base of the linear models: reading dense or sparse samples with weights, and warnings."""
 
     def _read(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
@@ -82,7 +82,7 @@ class _LinearModel(BaseEstimator):
 
 
 class _LinearRegressor(RegressorMixin, _LinearModel):
-    """What the two regressors share: centring, and a prediction from coefficients."""
+    """Base of the two regressors: centring, and a prediction from coefficients."""
 
     fit_intercept: bool
 
@@ -1017,7 +1017,7 @@ RADII = (0.15, 0.25, 0.35, 0.5, 0.7)
 """Nuclear norms to choose from, in units of a constant matrix of the residuals' root mean square."""
 
 PATIENCE = 6
-"""Iterations for each of them; the next, larger one goes on from there."""
+"""Iterations for each of them; the next, larger one continues from there."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ NEWER = ("blended-pairwise", "blended-corrective", "block-coordinate")
 VARIANTS = (*CLASSICAL, *NEWER)
 
 REBUILD_EVERY = 500
-"""Iterations after which away and pairwise steps compute θ from its weights anew, so that the two never part."""
+"""Iterations after which away and pairwise steps recompute θ from its weights, so that the two never part."""
 
 
 @dataclass
 class Descent:
-    """What every loop over a hull shares: the problem, the rule of the step, the iterate, its atoms, the watch."""
+    """State of every loop over a hull: the problem, the rule of the step, the iterate, its atoms, the watch."""
 
     problem: Problem
     rule: StepSize
@@ -66,7 +66,7 @@ class Descent:
         return True
 
     def correct(self, correction: Correction, z: Atom | None) -> bool:
-        """All weights anew, z among them; False if they are the old ones."""
+        """Compute all weights again, z among them; False if they did not change."""
         active = self.active
         known = z is None or active.knows(z)
         before = active.weights.copy()
@@ -80,7 +80,7 @@ class Descent:
         return moved
 
     def rebuild(self) -> None:
-        """θ from its weights, now and then."""
+        """Recompute θ from its weights, now and then."""
         if self.run.iteration % REBUILD_EVERY == 0:
             self.active.normalise()
             self.point.jump(self.active.combine())

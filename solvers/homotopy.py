@@ -238,10 +238,10 @@ class StochasticObjective(ABC):
     smoothness: float | None = None
     exact: bool = False
     adopts: bool = False
-    """Whether f takes arrays of any kind, so that the start decides which."""
+    """True if f takes arrays of any kind, so that the start decides which."""
 
     def generator(self, seed: int) -> Any:
-        """What ω is drawn with."""
+        """Generator that draws ω."""
         return torch.Generator().manual_seed(seed)
 
     @abstractmethod
@@ -249,7 +249,7 @@ class StochasticObjective(ABC):
         """(1 - ρ) d + ρ ∇f(θ, ω) for a fresh ω; may change d in place."""
 
     def value(self, x: Iterate) -> float:
-        """E f(θ, ω), NaN if it cannot be told."""
+        """E f(θ, ω), NaN if it is unknown."""
         return math.nan
 
 
@@ -259,7 +259,7 @@ class Sampled(StochasticObjective):
     Args:
         gradient: (x, generator) → ∇f(x, ω), an unbiased estimate of the shape of x. ``x`` must not be changed;
             ``generator`` is ``numpy.random.Generator`` where x is NumPy's, else ``torch.Generator``.
-        value: x → E f(x, ω), for reports, if it can be told.
+        value: x → E f(x, ω), for reports, if it is known.
         smoothness: L_f, if known.
 
     >>> import numpy as np
@@ -390,7 +390,7 @@ class Exact(StochasticObjective):
         return self.objective.smoothness
 
     def point(self, x: Iterate) -> Any:
-        """The objective's point at x, which is computed anew only if x has moved since."""
+        """The objective's point at x, which is recomputed only if x has moved since."""
         here = (x, x.version)
         if self._point is None:
             self._point = self.objective.at(x.dense().clone())
@@ -603,7 +603,7 @@ def stochastic_frank_wolfe(objective: Any, atoms: Any, x0: Any = None, **options
 
 
 class Homotopy:
-    """A run of homotopy conditional gradients that can be gone on with: iterate, averaged gradient, dual variables, k.
+    """A run of homotopy conditional gradients that can be continued: iterate, averaged gradient, dual variables, k.
 
     Args:
         objective: as for :func:`stochastic_homotopy_cgm`.
@@ -706,7 +706,7 @@ class Homotopy:
 
     @property
     def best(self) -> Iterate:
-        """What a run returns: the mean of the iterates where there is one, else the last of them."""
+        """Iterate that a run returns: the mean of the iterates where there is one, else the last of them."""
         return self.x if self.mean is None else self.mean
 
     def _direction(self, beta: float) -> tuple[Any, list[Tensor]]:

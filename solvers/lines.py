@@ -84,7 +84,7 @@ class Line(ABC):
     @property
     @abstractmethod
     def rounding(self) -> float:
-        """How wrong ``change`` may be by rounding alone."""
+        """Bound on the rounding error of ``change``."""
 
     @abstractmethod
     def minimise(self, largest: float) -> float:
@@ -278,15 +278,15 @@ class Point(ABC):
         """θ ← (1 - share) θ + share θ', for another point of the same objective."""
 
     def error(self) -> float:
-        """How far ‖∇f(θ)‖ as computed may be from the truth by rounding; what a certificate adds for it."""
+        """Bound on the rounding error of ∇f(θ) in norm, which certificates add."""
         return 0.0
 
     def value_error(self) -> float:
-        """How far f(θ) as computed may be from the truth, where that is more than its own last digits."""
+        """Bound on the rounding error of f(θ), where that is more than its own last digits."""
         return 0.0
 
     def refresh(self) -> bool:
-        """Compute incremental products anew; False if there was nothing that could have drifted."""
+        """Recompute incremental products; False if there was nothing that could have drifted."""
         return False
 
 
@@ -370,7 +370,7 @@ class StepSize:
 
     @property
     def looks(self) -> bool:
-        """Whether the rule looks at f, as steps away from atoms need it."""
+        """Return whether the rule looks at f, as steps away from atoms need it."""
         return self.schedule is None
 
     @staticmethod

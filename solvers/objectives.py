@@ -210,7 +210,7 @@ def mean_factor(reduction: str, rows: int) -> float:
 
 
 REFRESH_EVERY = 1000
-"""Moves after which incremental products are computed anew, so that rounding errors cannot pile up."""
+"""Moves after which incremental products are recomputed, so that rounding errors cannot pile up."""
 
 CACHE_BYTES = 2**28
 """Memory that products of least squares with atoms may take."""
@@ -314,7 +314,7 @@ class QuadraticObjective(Objective):
 
 
 class ProductPoint(Point):
-    """A point of an f that sees θ through a product Aθ, which is kept up to date and now and then computed anew."""
+    """A point of an f that sees θ through a product Aθ, which is kept up to date and recomputed now and then."""
 
     _f: Any
     _gradient: Tensor | None
@@ -324,7 +324,7 @@ class ProductPoint(Point):
         self.jump(x)
 
     def _product(self) -> Tensor:
-        """What is kept: Aθ, or Aθ minus a constant."""
+        """The kept product: Aθ, or Aθ minus a constant."""
         product: Tensor = self._f.map.apply(self.x)
         return product
 
@@ -339,7 +339,7 @@ class ProductPoint(Point):
         self._forget()
 
     def refresh(self) -> bool:
-        """The product anew, if it was only updated since the last time."""
+        """Recompute the product, if it was only updated since the last time."""
         if not self._moves:
             return False
         self.jump(self.x)
@@ -358,7 +358,7 @@ class ProductPoint(Point):
         return image
 
     def _follow(self, line: Line, step: float) -> None:
-        """What becomes of the rest after a move."""
+        """Update everything else after a move."""
         self._forget()
 
     def move(self, line: Line, step: float) -> None:
@@ -563,7 +563,7 @@ class Quadratic(QuadraticObjective):
 
     @property
     def strong_convexity(self) -> float:
-        """The smallest eigenvalue, 0 if it cannot be told from 0 or would be expensive to find."""
+        """The smallest eigenvalue, 0 if rounding hides it or it would be expensive to find."""
         low, high = self._extremes
         return low if low > 1e-13 * self.map.rows * high else 0.0
 
@@ -733,7 +733,7 @@ class _LeastSquaresPoint(ProductPoint):
         return self._f.map.apply(self.x) - self._f.target
 
     def _forget(self) -> None:
-        self._gradient, self._wanted = None, False
+        self._gradient, self._used = None, False
 
     def land(self, x: Tensor, image: Tensor | None) -> None:
         if image is None:
@@ -753,7 +753,7 @@ class _LeastSquaresPoint(ProductPoint):
     def gradient(self) -> Tensor:
         if self._gradient is None:
             self._gradient = self._f.factor * self._f.map.adjoint(self._kept)
-        self._wanted = True
+        self._used = True
         return self._gradient
 
     def _image(self, atom: Atom) -> Tensor:
@@ -776,11 +776,11 @@ class _LeastSquaresPoint(ProductPoint):
         return QuadraticLine(direction, self.x, slope, lambda: self._f.factor * dot(image, image), image, True)
 
     def _follow(self, line: Line, step: float) -> None:
-        if not self._wanted:  # a random step did without the gradient: keeping it would cost more than the step
+        if not self._used:  # a random step did without the gradient: keeping it would cost more than the step
             self._gradient = None
         elif self._gradient is not None:
             self._move_gradient(line.direction, step)
-            self._wanted = False
+            self._used = False
 
     def _move_gradient(self, direction: Direction, step: float) -> None:
         """∇f += γ AᵀA d from remembered products; a new atom's product costs as much as a gradient, once."""
@@ -804,10 +804,10 @@ class _LeastSquaresPoint(ProductPoint):
             gradient.add_(product, alpha=step * weight)
 
     def blend(self, other: Any, share: float) -> None:
-        gradient, wanted = self._gradient, self._wanted
+        gradient, used = self._gradient, self._used
         super().blend(other, share)
         if gradient is not None:
-            self._gradient, self._wanted = gradient.lerp_(other.gradient(), share), wanted  # ∇f is affine in θ
+            self._gradient, self._used = gradient.lerp_(other.gradient(), share), used  # ∇f is affine in θ
         self._images, self._products = other._images, other._products
 
 
@@ -974,7 +974,7 @@ class Differentiable(Objective):
     """Any differentiable torch function x → scalar, by autograd.
 
     Args:
-        function: of a tensor; differentiable, convex where a guarantee is wanted.
+        function: of a tensor; differentiable, convex where a guarantee is needed.
         gradient: its gradient, where there is a faster way than autograd.
         smoothness: L if known; without it solvers find it by backtracking.
         strong_convexity: μ if known; it turns gradients into certificates over spans and cones.
@@ -1039,8 +1039,8 @@ class Differentiable(Objective):
         leaf = x.detach().clone().requires_grad_(True)
         value = self.function(leaf)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"the objective returned {found}: expected a scalar tensor computed from x by torch.")
+            answer = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"the objective returned {answer}: expected a scalar tensor computed from x by torch.")
         if not value.requires_grad:
             raise ValueError("the objective does not depend on x by differentiable torch operations; give gradient=.")
         (gradient,) = torch.autograd.grad(value.reshape(()), leaf)

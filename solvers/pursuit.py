@@ -422,7 +422,7 @@ def batched_pursuit(f: SquaredDistance, atoms: AtomSet, x0: Any, variant: str, r
     OMP keeps an orthonormal basis of each signal's atoms (Gram-Schmidt, twice where needed), so a step is one product
     of the residuals with the dictionary and a few of the size of the basis; coefficients come from one triangular solve
     at the end. A signal whose gap is within the tolerance waits for the others. A batch whose bases outgrow the memory
-    for them goes on in halves; callbacks then see the iterates of one part after those of another.
+    for them continues in halves; callbacks then see the iterates of one part after those of another.
     """
     if variant not in ("generalised", "orthogonal"):
         raise ValueError(

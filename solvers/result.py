@@ -1,4 +1,4 @@
-"""What every solver returns, and the watch over a run that fills it."""
+"""Problems as solvers read them, their results and certificates, and the watch over a run."""
 
 import math
 import time
@@ -39,7 +39,7 @@ class Status(str, Enum):
 
 
 class State(NamedTuple):
-    """What a callback sees of iterate θ_k; returning True (or raising StopIteration) ends the run."""
+    """State of iterate θ_k, for a callback; returning True (or raising StopIteration) ends the run."""
 
     iteration: int
     x: Any
@@ -114,7 +114,7 @@ class Result:
 
     @property
     def converged(self) -> bool:
-        """Whether the tolerance was met."""
+        """Return whether the tolerance was met."""
         return self.status == Status.CONVERGED
 
     @property
@@ -207,7 +207,7 @@ class Run:
         return max(self.tol, self.rtol * abs(value))
 
     def expired(self) -> bool:
-        """Whether the time is up; what takes long inside an iteration asks this."""
+        """Return whether the time is up; long computations inside an iteration ask this."""
         return self.time_limit is not None and time.perf_counter() - self.started >= self.time_limit
 
     def stalled(self, moved: bool) -> bool:
@@ -366,7 +366,7 @@ def _checked(radius: float | None) -> float | None:
 
 
 def _rounding(gradient: Tensor, size: float) -> float:
-    """What rounding may do to ⟨∇f, θ⟩, which is summed in double precision, for ‖θ‖ = ``size``."""
+    """Bound on the rounding error of ⟨∇f, θ⟩, which is summed in double precision, for ‖θ‖ = ``size``."""
     return ROUNDING * torch.finfo(torch.float64).eps * math.sqrt(gradient.numel()) * norm(gradient) * size
 
 

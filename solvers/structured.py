@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether a value is a sparse matrix of SciPy or torch."""
+    """Return whether a value is a sparse matrix of SciPy or torch."""
     if isinstance(value, Tensor):
         return value.layout != torch.strided
     return hasattr(value, "tocsr") and not isinstance(value, np.ndarray)
@@ -59,17 +59,17 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is read as numbers: NumPy, torch, a list, or what turns into an array (a pandas DataFrame)."""
+    """Return whether a value is read as numbers: NumPy, torch, a list, or an object with `__array__`."""
     return isinstance(value, Tensor | np.ndarray | list | tuple) or hasattr(value, "__array__")
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all entries are; their sum says so in one pass over memory, unless it overflows."""
+    """Return whether all entries are finite; their sum says so in one pass over memory, unless it overflows."""
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def wants_numpy(*values: Any) -> bool:
-    """Whether results go out as NumPy: something was given, and nothing of it was a torch tensor."""
+    """Return whether results should be NumPy arrays: something was given, and no part of it was a torch tensor."""
     given = [value for value in values if value is not None]
     return bool(given) and not any(isinstance(value, Tensor) for value in given)
 
@@ -153,7 +153,7 @@ class Atom(ABC):
 
     @abstractmethod
     def parts(self) -> tuple[Tensor, ...]:
-        """What a :class:`Stack` keeps of it."""
+        """Arrays that a :class:`Stack` keeps of it."""
 
     @staticmethod
     @abstractmethod
@@ -390,7 +390,7 @@ class Stack:
         self.atoms[position] = atom
 
     def _fit(self, atom: Atom) -> tuple[Tensor, ...]:
-        """What is kept of an atom, after the arrays have been made to take its kind and width."""
+        """Arrays to keep of an atom, after the stack has been made to take its kind and width."""
         kind = type(atom)
         if not self.atoms:
             self._kind, self._rows = kind, [part.new_zeros((4, *part.shape)) for part in atom.parts()]
@@ -398,11 +398,11 @@ class Stack:
             dense = torch.stack([other.dense().reshape(-1) for other in self.atoms])
             self._kind, self._rows = Dense, [dense.repeat(2, 1)]
         parts = atom.parts() if kind is self._kind else (atom.dense().reshape(-1),)
-        wanted, there = parts[0].numel(), self._rows[0][0].numel()
-        if self._kind is Sparse and wanted > there:
-            self._rows = [torch.nn.functional.pad(row, (0, wanted - there)) for row in self._rows]
-        elif self._kind is Sparse and wanted < there:
-            parts = tuple(torch.nn.functional.pad(part, (0, there - wanted)) for part in parts)
+        width, room = parts[0].numel(), self._rows[0][0].numel()
+        if self._kind is Sparse and width > room:
+            self._rows = [torch.nn.functional.pad(row, (0, width - room)) for row in self._rows]
+        elif self._kind is Sparse and width < room:
+            parts = tuple(torch.nn.functional.pad(part, (0, room - width)) for part in parts)
         return parts
 
     def _write(self, position: int, parts: tuple[Tensor, ...]) -> None:
@@ -473,7 +473,7 @@ class ActiveSet:
         return position, sign
 
     def knows(self, atom: Atom) -> bool:
-        """Whether an atom (over a span, or its negative) is active."""
+        """Return whether an atom (over a span, or its negative) is active."""
         return (atom.unsigned()[1] if self._signed else atom).identity in self._positions
 
     def add(self, atom: Atom, weight: float) -> int:

@@ -70,7 +70,7 @@ class Term:
 
     @property
     def indicator(self) -> bool:
-        """Whether g is the indicator of a set, so that the term is a constraint."""
+        """Return whether g is the indicator of a set, so that the term is a constraint."""
         return self._value is None
 
     def apply(self, x: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class Box(Term):
         return y.clamp(self.lower, self.upper)
 
     def residual(self, x: Tensor, beta: float) -> Tensor:
-        """What clipping takes away, in two passes over memory."""
+        """The part that clipping removes, in two passes over memory."""
         clipped = x.clamp(self.lower, self.upper)
         return torch.sub(x, clipped, out=clipped)
 

@@ -79,7 +79,7 @@ def blended(descent: Descent, corrective: bool) -> Result:
 
 
 def block_coordinate(descent: Descent, seed: int) -> Result:
-    """One block of a product in each iteration, in a random order that is drawn anew for every pass.
+    """One block of a product in each iteration, in a random order that is drawn again for every pass.
 
         z = lmo_{𝒜_i}(∇_i f(θ_k)),   θ_i ← θ_i + γ (z - θ_i)
 

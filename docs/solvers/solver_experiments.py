@@ -225,7 +225,7 @@ def run_completion(
 
 
 def synthetic_ratings(m: int = 120, n: int = 80, seed: int = 0) -> Ratings:
-    """Ratings of a random low-rank matrix, for where no real ones are at hand.
+    """Ratings of a random low-rank matrix, for use without the real data.
 
     >>> synthetic_ratings().shape
     (120, 80)
@@ -278,15 +278,15 @@ def kmeans_curves(
 class _Watch:
     """A callback that measures X at some iterations."""
 
-    def __init__(self, points: np.ndarray, wanted: set[int]) -> None:
+    def __init__(self, points: np.ndarray, kept: set[int]) -> None:
         from unknot.solvers.estimators import SampledDistances
 
         self._distances = SampledDistances(points, 2).distances().numpy()
-        self._wanted = wanted
+        self._kept = kept
         self._rows: list[tuple[float, float, float]] = []
 
     def __call__(self, state: Any) -> None:
-        if state.iteration in self._wanted:
+        if state.iteration in self._kept:
             x = state.x
             rows = np.linalg.norm(x.sum(1) - 1) / math.sqrt(len(x))
             self._rows.append(

@@ -1,4 +1,4 @@
-"""What a set of atoms is, and what its oracle answers."""
+"""Base class of atom sets and their oracles; sets given by a function, and sets that change how another is asked."""
 
 import copy
 import dataclasses
@@ -33,7 +33,7 @@ ROUNDING = 8.0
 
 
 class Answer(NamedTuple):
-    """What an oracle says of a direction d: an atom, and a number that min_z ⟨d, z⟩ is not below.
+    """Answer of an oracle to a direction d: an atom, and a number that min_z ⟨d, z⟩ is not below.
 
     ``lower`` holds in floating point, rounding included. It is -inf where the oracle cannot certify its answer: an
     eigensolver that did not converge, an atom from a cache.
@@ -61,7 +61,7 @@ class AtomSet(ABC):
     diameter: float | None = None
     margin: float = 0.0
     sparse_directions: bool = False
-    """Whether directions may be sparse matrices of SciPy, and answers are rank-one matrices: see LowRankIterate."""
+    """True if directions may be sparse matrices of SciPy, and answers are rank-one matrices: see LowRankIterate."""
 
     @abstractmethod
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
@@ -87,7 +87,7 @@ class AtomSet(ABC):
         return self
 
     def kind(self) -> Any:
-        """What has the ``dtype``, ``device`` and ``numpy`` of the set's own arrays; None if it takes any."""
+        """Object with the ``dtype``, ``device`` and ``numpy`` of the set's own arrays; None if it takes any."""
         return None
 
     def symmetrised(self) -> "AtomSet":
@@ -95,7 +95,7 @@ class AtomSet(ABC):
         return self if self.symmetric else Symmetric(self)
 
     def count(self, zero: Tensor) -> int | None:
-        """How many atoms there are to number (columns, coordinates), for arrays like this one; None if they are not."""
+        """Number of atoms (columns, coordinates) for arrays like this one; None if they have no numbers."""
         return None
 
     def numbered(self, index: int, like: Tensor) -> Atom:
@@ -119,7 +119,7 @@ class AtomSet(ABC):
         return float(solved.fun) if solved.status == 0 else math.inf
 
     def contains(self, x: Any, tol: float = 1e-9) -> bool:
-        """Whether x is in conv(𝒜), up to a relative tolerance."""
+        """Return whether x is in conv(𝒜), up to a relative tolerance."""
         tensor = as_tensor(x, "x").double()
         self.check_shape(tuple(tensor.shape), "x")
         return self._contains(tensor, tol)
@@ -540,13 +540,13 @@ class Inexact(Wrapper):
         self._counts["calls"] += 1
         noise = torch.randn(direction.shape, generator=self._generator, dtype=torch.float64).to(direction)
         noise *= norm(direction) / norm(noise)
-        chosen, found = best.atom, gain
+        chosen, reached = best.atom, gain
         for halvings in range(8):
             candidate = self.inner.atom(direction + 4.0 * 0.5**halvings * noise, x)
             if candidate.inner(direction) - at <= allowed:
-                chosen, found = candidate, candidate.inner(direction) - at
+                chosen, reached = candidate, candidate.inner(direction) - at
                 break
-        promised = found - error if self.multiplicative is None else found / self.multiplicative
+        promised = reached - error if self.multiplicative is None else reached / self.multiplicative
         return Answer(chosen, min(best.lower, at + promised))
 
     def error(self, k: int) -> float:

@@ -22,7 +22,7 @@ from unknot.solvers.structured import Decomposition, RankOne, choose, is_sparse
 
 
 class _MatrixSet(AtomSet):
-    """What the two sets of matrices share: an extreme eigenpair by :mod:`unknot.solvers.atoms.matrices`."""
+    """Base of the two sets of matrices, whose oracles are extreme eigenpairs."""
 
     def __init__(self, tol: float, method: str, warm: bool) -> None:
         if not tol >= 0:
@@ -38,7 +38,7 @@ class _MatrixSet(AtomSet):
     def _start(self, size: int) -> Any:
         """Near the last answer, as gradients change little from one iteration to the next; or a random vector.
 
-        The noise matters: a start that happens to be an eigenvector, though not the wanted one, is all that a Krylov
+        The noise matters: a start that happens to be an eigenvector, though another one, is all that a Krylov
         method would ever see.
         """
         noise = self._random.standard_normal(size)
@@ -283,7 +283,7 @@ class Eigenpair(NamedTuple):
 
     ``error`` is infinite for the power method: that an estimate moves little only says that *some* eigenvalue is near.
     LAPACK finds them all; the error of ARPACK is its residual, its tolerance and
-    rounding, provided that the start has a part in the wanted eigenvector, as one with noise in it has.
+    rounding, provided that the start has a part in that eigenvector, as one with noise in it has.
     """
 
     value: float
@@ -433,7 +433,7 @@ def _symmetric(operator: Any, v0: np.ndarray, tol: float, largest: bool) -> Eige
 
 
 def _rounding(size: float, dim: int, dtype: Any) -> float:
-    """What rounding may do to an eigenvalue of a matrix whose norm is ``size``."""
+    """Bound on the rounding error of an eigenvalue of a matrix whose norm is ``size``."""
     eps = torch.finfo(dtype).eps if isinstance(dtype, torch.dtype) else np.finfo(dtype).eps
     return 4 * math.sqrt(dim) * float(eps) * size
 

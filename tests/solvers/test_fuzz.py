@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 
 from unknot.solvers import (
@@ -433,6 +434,60 @@ def within(atoms: Any, x: Any, t: Any) -> list[Any]:
     return [x == points.T @ shares, cvxpy.sum(shares) == t]
 
 
+def matrix(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    """Numbers of size 1, of full rank or not."""
+    kind = str(rng.choice(["plain", "rank one", "duplicates", "zero column", "graded"]))
+    if kind == "rank one":  # of small integers, so that it has rank one in single precision too
+        return rng.integers(1, 9, (rows, 1)) * rng.integers(-8, 9, (1, columns)) + 0.0
+    values = rng.standard_normal((rows, columns)).astype(np.float32).astype(float)
+    if kind == "duplicates":
+        values[:, columns // 2 :] = values[:, : columns - columns // 2]
+    if kind == "zero column":
+        values[:, 0] = 0.0
+    return values * np.logspace(0, -3, columns) if kind == "graded" else values
+
+
+def judge_scaled(seed: int) -> str:
+    """An empty text, or what is wrong: ½‖Ax - t‖² over the span or cone of D, each of its own scale from 1e-6 to 1e6.
+
+    The optimum is LAPACK's or SciPy's, in units of the target.
+    """
+    rng = np.random.default_rng([seed, 2])
+    m, n, count = int(rng.integers(1, 11)), int(rng.integers(1, 9)), int(rng.integers(1, 14))
+    A, D, t = matrix(rng, m, n), matrix(rng, n, count), rng.standard_normal(m).astype(np.float32).astype(float)
+    if not D.any():
+        D[0, 0] = 1.0
+    dtype = np.float32 if rng.random() < 0.3 else np.float64
+    a, d, u = (2.0 ** int(rng.integers(-20, 21)) for _ in range(3))  # powers of two, which round nothing
+    over, form = str(rng.choice(["cone", "span"])), str(rng.choice(["least-squares", "function"]))
+    image = A @ D
+    if over == "cone":
+        variants = ["plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective"]
+        optimum = scipy.optimize.nnls(image, t, maxiter=100 * count)[1] ** 2 / 2
+    else:
+        variants = ["generalised", "affine-invariant", "orthogonal", "random", "accelerated"]
+        optimum = float(np.square(image @ np.linalg.lstsq(image, t, rcond=1e-12)[0] - t).sum()) / 2
+    variant = str(rng.choice(variants))
+    name = f"scaled seed {seed}: {variant} over a {over}, {form}, {np.dtype(dtype)}"
+    A, t = (a * A).astype(dtype), (u * t).astype(dtype)
+    f: Any = LeastSquares(A, t)
+    if form == "function":
+        rows, right = torch.from_numpy(A), torch.from_numpy(t)
+        f = Differentiable(lambda x: (rows @ x - right).square().sum() / 2, shape=(n,), dtype=rows.dtype)
+    solver = nonnegative_matching_pursuit if over == "cone" else matching_pursuit
+    result = solver(f, (d * D).astype(dtype), variant=variant, tol=1e-9 * u**2, max_iterations=300)
+    value, gap = result.value / u**2, result.gap / u**2
+    size = float(t.astype(float) @ t) / u**2
+    rounding = size * (1e-9 if dtype == np.float64 else 1e-4)
+    if value < optimum - rounding:
+        return f"{name}: {value:.9g} is below the optimum {optimum:.9g}"
+    if value - gap > optimum + rounding:
+        return f"{name}: a gap is {value - optimum - gap:.3g} below the error"
+    if result.status == Status.STALLED and value - optimum > 1e3 * rounding:
+        return f"{name}: stalled {value - optimum:.3g} away"
+    return ""
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_no_false_certificate_in_a_hundred_problems(part: int) -> None:
     cases = [*map(vectors, range(15 * part, 15 * part + 15)), *map(others, range(10 * part, 10 * part + 10))]
@@ -452,6 +507,18 @@ def test_no_false_certificate_in_a_thousand_problems(part: int) -> None:
     found += [judge(others(seed)) for seed in range(40 * part, 40 * part + 40)]
     assert not [text for text in found if text]
     assert found.count(None) <= 1  # of these nothing is known: they are no passes
+
+
+@pytest.mark.filterwarnings("ignore:smoothness")
+def test_scaled_and_rank_deficient_problems() -> None:
+    assert not [text for text in map(judge_scaled, range(60)) if text]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:smoothness")
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_scaled_and_rank_deficient_problems(part: int) -> None:
+    assert not [text for text in map(judge_scaled, range(100 * part, 100 * part + 100)) if text]
 
 
 def test_the_reference_agrees_with_clarabel() -> None:

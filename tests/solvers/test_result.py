@@ -1,4 +1,4 @@
-"""What runs have in common: status, trace, callbacks, limits, kinds of arrays."""
+"""Common parts of runs: status, trace, callbacks, limits, kinds of arrays."""
 
 import time
 from typing import Any
