@@ -949,7 +949,7 @@ def minimise_over_intersection(
         second: 𝒱, an atom set (product) or a constraint of :mod:`unknot.solvers.terms` (projection).
         splitting: "product", "projection", or "auto" by the kind of ``second``.
         method: "augmented" for :func:`augmented_lagrangian_cgm`, which comes closer, or "homotopy" for the thesis'
-            :func:`homotopy_cgm`.
+            :func:`homotopy_cgm`. A stochastic objective is solved by :func:`stochastic_homotopy_cgm`.
 
     Returns:
         The :class:`Result` with u as ``x``, which lies in conv(𝒰); ``feasibility`` is ‖u - v‖, or dist(u, 𝒱).
@@ -964,8 +964,10 @@ def minimise_over_intersection(
     kind = choose(splitting, ("auto", "product", "projection"), "splitting")
     if kind == "auto":
         kind = "projection" if isinstance(second, Term) else "product"
+    stochastic = isinstance(objective, StochasticObjective)
     choice = choose(method, ("augmented", "homotopy"), "method")
     solver: Any = augmented_lagrangian_cgm if choice == "augmented" else homotopy_cgm
+    solver = stochastic_homotopy_cgm if stochastic else solver
     if kind == "projection":
         if not isinstance(second, Term):
             raise ValueError("splitting by projection needs a constraint as the second set, such as Box(0, 1).")
@@ -976,9 +978,10 @@ def minimise_over_intersection(
         raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
     size = math.prod(shape)
     start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), wants_numpy(x0))
-    smooth = as_objective(objective)
+    smooth: Any = objective if stochastic else as_objective(objective)
     numpy = wants_numpy(x0) if smooth.adopts else smooth.numpy
-    result = solver(_first_block(smooth, shape), Product(*sets), Agreement(size), start, **options)
+    block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth, shape)
+    result = solver(block, Product(*sets), Agreement(size), start, **options)
     u = as_tensor(result.x, "x")[:size].reshape(shape)
     return dataclasses.replace(result, x=to_user(u, numpy))
 
@@ -999,6 +1002,40 @@ def _first_block(f: Objective, shape: tuple[int, ...]) -> Differentiable:
         shape=(2 * size,),
         dtype=f.dtype,
     )
+
+
+class _FirstBlock(StochasticObjective):
+    """E f(u, ω) of θ = (u, v)."""
+
+    def __init__(self, inner: StochasticObjective, shape: tuple[int, ...]) -> None:
+        self.inner, self.block, self.size = inner, shape, math.prod(shape)
+        self.shape = (2 * self.size,)
+        self.dtype, self.device, self.smoothness = inner.dtype, inner.device, inner.smoothness
+        self.support, self.adopts = inner.support, inner.adopts
+
+    @property
+    def numpy(self) -> bool:  # type: ignore[override]
+        return self.inner.numpy
+
+    @numpy.setter
+    def numpy(self, numpy: bool) -> None:
+        self.inner.numpy = numpy
+
+    def generator(self, seed: int) -> Any:
+        return self.inner.generator(seed)
+
+    def _first(self, x: Iterate) -> DenseIterate:
+        return DenseIterate(x.dense()[: self.size].reshape(self.block))
+
+    def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
+        if self.support is not None:
+            return self.inner.average(d, self._first(x), rho, generator)
+        part = d[: self.size].reshape(self.block)
+        d[: self.size] = self.inner.average(part, self._first(x), rho, generator).reshape(-1)
+        return d
+
+    def value(self, x: Iterate) -> float:
+        return self.inner.value(self._first(x))
 
 
 def s3ccm(
