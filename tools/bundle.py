@@ -51,7 +51,8 @@ COLOURS = 256
 middle of what it stands for; by median cut, shades of one hue push others out, and files are larger."""
 CHECKED, TOLERANCE, NOISE = ("mig", "modularity", "irs"), 5e-4, 2e-3
 """What half precision may move, and by how much: about what another draw of images does (MIG 0.0005 to 0.003, IRS and
-modularity more); weights stay single otherwise. Beyond the printed digits, scores are taken anew, of halved weights."""
+modularity more); weights stay single otherwise. Scores of halved weights are measured again. Those that a training
+brought along are kept for single precision, if they agree to the printed digits."""
 
 
 def ship(
@@ -86,7 +87,7 @@ def ship(
         if "codes" in model.capabilities:
             dataset = DATASETS[model.trained_on or ""]()
             half, now = _in_half(model, lambda: evaluate(model, dataset, CHECKED, num_train, num_test), notes)
-            scores = _scores(model, dataset, trained.scores, now, metrics, num_train, num_test, repeats)
+            scores = _scores(model, dataset, trained.scores, now, metrics, num_train, num_test, repeats, half)
             _draw(model, dataset, folder / "pictures", num_train)
         elif not model.capabilities.isdisjoint({"sets", "slots"}):
             half, scores = _in_half(model, lambda: scene_scores(model), notes)
@@ -181,12 +182,13 @@ def _scores(
     train: int,
     test: int,
     repeats: int,
+    half: bool,
 ) -> Scores:
-    """Those that the training brought along, if they were drawn like that and hold ``now``, and the others."""
+    """Return the scores that the training brought along, if they hold for these weights and draws, and the others."""
     protocol, brought = there.get("protocol", {}), there.get("scores", {})
     asked: dict[str, Any] = {"num_train": train, "num_test": test, "seed": 0, "repeats": repeats}
     same = repeats == 1 and all(protocol.get(key) == value for key, value in asked.items())  # jobs keep no spread
-    holds = all(abs(value - brought.get(name, value)) <= TOLERANCE for name, value in now.items())
+    holds = not half and all(abs(value - brought.get(name, value)) <= TOLERANCE for name, value in now.items())
     old = Scores(brought, protocol=protocol) if same and holds else Scores()
     if same and not holds:
         again = [metric for metric in KNOWN if any(_is_of(metric, name) for name in brought)]
