@@ -18,6 +18,8 @@ SCORES = {
 }
 LAWS = ("independent", "correlated", "held out")
 OTHER = "@independent"
+NOTHING = 0.1  # InfoE of latents that tell next to nothing
+SAME = 0.01
 
 
 def block(folder: Path) -> str:
@@ -29,6 +31,7 @@ def block(folder: Path) -> str:
         f"{about['core_hours']:.2f} core-hours of training.",
         *(_of_law(table, law) for law in LAWS),
         _permuted(table),
+        "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(_sentences(table), 1)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -61,6 +64,41 @@ def _mean(values: pd.Series) -> str:
     """Mean over seeds; of two, half their difference too."""
     text = f"{values.mean():.2f}"
     return f"{text} ± {(values.max() - values.min()) / 2:.2f}" if len(values) > 1 else text
+
+
+def _sentences(table: pd.DataFrame) -> list[str]:
+    """What the table shows, in five sentences whose numbers and directions are computed."""
+    mig = table.groupby(["dataset", "method"])["mig" + OTHER].mean().unstack("dataset")
+    alone = mig["independent"].dropna().sort_values()
+    both = mig.dropna(subset=["independent", "correlated"])
+    most = (both["independent"] - both["correlated"]).idxmax()
+    holes = mig.dropna(subset=["independent", "held out"])
+    correlated = table[table.dataset == "correlated"]
+    own = (correlated["mig"] - correlated["mig" + OTHER]).mean()
+    higher = (table["infomec_permuted" + OTHER] > table["infomec" + OTHER]).sum()
+    explicit = table.groupby("method")["infomec_explicitness" + OTHER].mean()
+    worst = explicit.idxmin()
+    weakest = f", and {label(str(worst))} has an InfoE of {explicit[worst]:.2f}: its latents tell next to nothing"
+    shift = _moves("MIG on independent factors", both["independent"], both["correlated"])
+    return [
+        f"Trained on independent factors, {label(alone.index[-1])} has the highest MIG, {alone.iloc[-1]:.2f}, and "
+        f"{label(alone.index[0])} the lowest, {alone.iloc[0]:.2f}.",
+        f"Training on correlated factors {shift} on average; {label(most)} changes most, "
+        f"from {both['independent'][most]:.2f} to {both['correlated'][most]:.2f}.",
+        f"Holding a block of combinations out {_moves('it', holes['independent'], holes['held out'])}.",
+        "Scored on the correlated factors that they were trained on, the same models have a MIG that is "
+        f"{abs(own):.2f} {'higher' if own > 0 else 'lower'} than on independent ones: a score needs its law beside it.",
+        f"Not expected: InfoM of permuted factors is above that of the true ones for {higher} of {len(table)} models"
+        f"{weakest if explicit[worst] < NOTHING else ''}.",
+    ]
+
+
+def _moves(what: str, before: pd.Series, after: pd.Series) -> str:
+    """What a law does to the mean of a score over methods."""
+    first, second = f"{before.mean():.2f}", f"{after.mean():.2f}"
+    if abs(before.mean() - after.mean()) < SAME:
+        return f"leaves {what} about as it is, {first} and {second}"
+    return f"{'lowers' if after.mean() < before.mean() else 'raises'} {what} from {first} to {second}"
 
 
 def _permuted(table: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+import after_2020
 import numpy as np
 import pandas as pd
 
@@ -106,7 +107,7 @@ def _methods(folder: Path, name: str) -> str:
 
 
 def _all_methods(folder: Path) -> str:
-    names = [name for name in bundled_tables.names() if not name.startswith("zoo")]
+    names = [name for name in bundled_tables.names() if not name.startswith(("zoo", "after"))]
     return "\n\n".join(_methods(folder, name) for name in names)
 
 
@@ -360,6 +361,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "reasoning": _reasoning,
     "theorems": _theorems,
     "paper": _paper,
+    "after-2020": after_2020.block,
 }
 """What writes each generated part, given the folder of the pages."""
 
