@@ -58,6 +58,8 @@ class _LinearModel(BaseEstimator):
     def _read(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():  # earlier versions of scikit-learn let them pass
+            raise ValueError("Sample weights are all zero; expected at least one non-zero weight.")
         return X, np.asarray(y), weights
 
     def _scores(self, X: Any) -> np.ndarray:
