@@ -33,6 +33,14 @@ SORTS = {"createdAt": "created", "lastModified": "modified"}
 EQUAL = {"downloads", "likes", "trendingScore"}
 """What could be sorted by, and is the same for all models here."""
 
+BINARY = (
+    "7z arrow bin bz2 ckpt ftz gz h5 joblib model msgpack npy npz onnx ot parquet pb pickle pkl pt pth rar safetensors"
+)
+"""Extensions that git keeps with LFS where a new repository says so, as the Hub's do."""
+ATTRIBUTES = "".join(
+    f"*.{extension} filter=lfs diff=lfs merge=lfs -text\n" for extension in [*BINARY.split(), "tar", "tgz", "xz", "zip"]
+).encode()
+
 
 class Repositories:
     """Handlers for whole repositories.
@@ -60,7 +68,7 @@ class Repositories:
         private = visibility(wanted) or False
         url = f"{request.base_url}{repo_id}"
         try:
-            await run_in_threadpool(self.store.create, repo_id, private, user)
+            await run_in_threadpool(self.store.create, repo_id, private, user, {".gitattributes": ATTRIBUTES})
         except Taken as error:
             return refusal(409, str(error), {}, url=url)
         return Answer({"url": url, "name": repo_id})

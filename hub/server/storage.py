@@ -13,7 +13,7 @@ after a day. Nothing is lost by that, as a commit is made only while all of its 
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -152,11 +152,12 @@ class Store:
             incoming.write(content)
             return incoming.keep()
 
-    def create(self, repo_id: str, private: bool, author: str) -> Repo:
-        """Make an empty repository."""
+    def create(self, repo_id: str, private: bool, author: str, contents: Mapping[str, bytes] | None = None) -> Repo:
+        """Make a repository, with these contents in its first commit."""
         with self._lock:
             self._check_free(repo_id)
-            first = self._records.write_commit(repo_id, None, "initial commit", author, {})
+            files = {path: self.keep(content) for path, content in (contents or {}).items()}
+            first = self._records.write_commit(repo_id, None, "initial commit", author, files)
             repo = Repo(repo_id, private, first.date, {"main": first.id}, {})
             self._write_repo(repo)
             self.audit.write(author, "create", repo_id, private=private)

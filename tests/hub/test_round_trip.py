@@ -64,7 +64,7 @@ def test_push_load_list_show_pull(here, model, name, tmp_path):
     described = show(name)
     assert described.checkpoint.scores == row.scores
     fetched = {"README.md", "config.json", "model.safetensors", "pictures/traversals.png"}
-    assert set(described.files) == {*fetched, ".eval_results/unknot.yaml"}
+    assert set(described.files) == {*fetched, ".eval_results/unknot.yaml", ".gitattributes"}
 
     folder = pull(name, tmp_path / "pulled")
     assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == fetched

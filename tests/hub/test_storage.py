@@ -27,6 +27,7 @@ from unknot.hub.server import trash
 from unknot.hub.server.commit_body import CommitReader
 from unknot.hub.server.file_names import check_file_name
 from unknot.hub.server.quota import OverQuota
+from unknot.hub.server.repositories import ATTRIBUTES
 from unknot.hub.server.storage import Missing, Stale, Store, Taken
 
 
@@ -333,7 +334,7 @@ def kill_and_look(serve, rounds, seed):
         writer.join()
         hub.start()
         info = hub.api.model_info("me/x", files_metadata=True)
-        hashes = {file.rfilename: file.lfs.sha256 for file in info.siblings}
+        hashes = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
         history = [int(commit.title) for commit in hub.api.list_repo_commits("me/x") if commit.title.isdecimal()]
         assert acknowledged <= set(history) <= set(attempted)  # what was acknowledged is there
         assert history == sorted(history, reverse=True)
@@ -372,8 +373,9 @@ def test_sigkill_in_the_middle_of_a_body(serve, files):
     assert failures
     hub.start()
     assert hub.api.model_info("me/x").sha == before
-    assert set(hub.api.list_repo_files("me/x")) == set(files)
-    assert blob_files(hub) == {hashlib.sha256(content).hexdigest() for content in files.values()}
+    assert set(hub.api.list_repo_files("me/x")) == {*files, ".gitattributes"}
+    contents = [*files.values(), ATTRIBUTES]
+    assert blob_files(hub) == {hashlib.sha256(content).hexdigest() for content in contents}
     hub.upload("me/x", {"model.safetensors": b"xxx" * 100_000})
 
 
@@ -429,7 +431,7 @@ def test_writers_without_a_parent_lose_nothing(here, name):
     for thread in threads:
         thread.join()
     assert problems == []
-    assert len(here.api.list_repo_files(name)) == 20
+    assert len(here.api.list_repo_files(name)) == 21
     assert len(list(here.api.list_repo_commits(name))) == 21
 
 
@@ -473,8 +475,8 @@ def test_the_client_can_do_its_work(here, name):
         ],
         commit_message="Three",
     )
-    assert sorted(api.list_repo_files(name)) == ["a.txt", "d/b.txt", "d/e/c.bin"]
-    assert {entry.path for entry in api.list_repo_tree(name)} == {"a.txt", "d"}
+    assert sorted(api.list_repo_files(name)) == [".gitattributes", "a.txt", "d/b.txt", "d/e/c.bin"]
+    assert {entry.path for entry in api.list_repo_tree(name)} == {".gitattributes", "a.txt", "d"}
     assert {entry.path for entry in api.list_repo_tree(name, "d")} == {"d/b.txt", "d/e"}
     assert api.get_paths_info(name, ["a.txt", "none"])[0].size == 1
     assert api.file_exists(name, "a.txt")
@@ -483,8 +485,8 @@ def test_the_client_can_do_its_work(here, name):
     api.create_tag(name, tag="v1")
     api.create_branch(name, branch="dev")
     api.create_commit(name, [CommitOperationDelete("d/", is_folder=True)], commit_message="Less", revision="dev")
-    assert api.list_repo_files(name, revision="dev") == ["a.txt"]
-    assert len(api.list_repo_files(name, revision="v1")) == 3
+    assert api.list_repo_files(name, revision="dev") == [".gitattributes", "a.txt"]
+    assert len(api.list_repo_files(name, revision="v1")) == 4
     refs = api.list_repo_refs(name)
     assert ([tag.name for tag in refs.tags], {branch.name for branch in refs.branches}) == (["v1"], {"main", "dev"})
     api.delete_tag(name, tag="v1")

@@ -139,14 +139,14 @@ def test_a_harmless_setting_does_not_make_it_public(here, name):
 def test_a_repository_moves_with_its_history(here, name):
     here.upload(name, {"a.txt": b"1"})
     here.api.move_repo(name, f"{name}-b")
-    assert here.api.list_repo_files(f"{name}-b") == ["a.txt"]
+    assert here.api.list_repo_files(f"{name}-b") == [".gitattributes", "a.txt"]
     assert here.api.model_info(name).id == f"{name}-b"  # the old name leads there
     assert Path(here.api.hf_hub_download(name, "a.txt")).read_bytes() == b"1"
     here.api.upload_file(repo_id=name, path_or_fileobj=b"2", path_in_repo="b.txt")
-    assert here.api.list_repo_files(f"{name}-b") == ["a.txt", "b.txt"]
+    assert here.api.list_repo_files(f"{name}-b") == [".gitattributes", "a.txt", "b.txt"]
     here.api.create_repo(name)  # until somebody else takes it
     here.upload(name, {"a.txt": b"2"})
-    assert here.api.list_repo_files(name) == ["a.txt"]
+    assert here.api.list_repo_files(name) == [".gitattributes", "a.txt"]
     with pytest.raises(HfHubHTTPError, match="already exists"):
         here.api.move_repo(name, f"{name}-b")
 
