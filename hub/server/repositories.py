@@ -34,7 +34,7 @@ EQUAL = {"downloads", "likes", "trendingScore"}
 """What could be sorted by, and is the same for all models here."""
 
 BINARY = (
-    "7z arrow bin bz2 ckpt ftz gz h5 joblib model msgpack npy npz onnx ot parquet pb pickle pkl pt pth rar safetensors"
+    "7z arrow bin bz2 ckpt ftz gz h5 joblib model msgpack npy npz onnx parquet pb pickle pkl pt pth rar safetensors"
 )
 """Extensions that git keeps with LFS where a new repository says so, as the Hub's do."""
 ATTRIBUTES = "".join(
