@@ -357,16 +357,7 @@ def boost_variational_inference(
             scale, residual = _typical_scale(q), _bounded(q, tail)
             value = _level(log_p, q, samples)
             s = _oracle(
-                log_p,
-                kin,
-                residual,
-                strength(k),
-                places,
-                scale,
-                oracle_steps,
-                oracle_samples,
-                learning_rate,
-                value[0],
+                log_p, kin, residual, strength(k), places, scale, oracle_steps, oracle_samples, learning_rate, value[0]
             )
             gap = _gap(log_p, q, kin.build(s), value, samples)
             values.append(value)

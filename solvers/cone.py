@@ -11,16 +11,7 @@ from unknot.solvers import dense
 from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_correction
 from unknot.solvers.lines import Direction, Step, StepSize, along
 from unknot.solvers.objectives import Objective, SquaredDistance
-from unknot.solvers.result import (
-    ConeCertificate,
-    Limits,
-    Problem,
-    Result,
-    Run,
-    Status,
-    check_gradient,
-    read_problem,
-)
+from unknot.solvers.result import ConeCertificate, Limits, Problem, Result, Run, Status, check_gradient, read_problem
 from unknot.solvers.structured import ActiveSet, choose, dot
 
 VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")

@@ -393,13 +393,7 @@ class GradientCorrection(Correction):
         return there.value(), active.scores(there.gradient()).cpu().double().numpy()
 
     def _step(
-        self,
-        active: ActiveSet,
-        weights: np.ndarray,
-        value: float,
-        slopes: np.ndarray,
-        hessian: np.ndarray,
-        unit: float,
+        self, active: ActiveSet, weights: np.ndarray, value: float, slopes: np.ndarray, hessian: np.ndarray, unit: float
     ) -> Any:
         """The weights after a step towards the minimiser of the model, with f and slopes; None if there is none."""
         try:

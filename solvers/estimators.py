@@ -477,7 +477,6 @@ class SampledDistances(StochasticObjective):
         precomputed: whether ``points`` is D.
         unbiased: scale the block by n(n-1)/(s(s-1)), which makes E ∇f = D; the thesis' code scales it by n/s, which
             makes D smaller by about s/n.
-        scale: factor of D.
 
     >>> import numpy as np
     >>> f = SampledDistances(np.array([[0.0], [1.0], [3.0]]), batch_size=2)
@@ -487,23 +486,15 @@ class SampledDistances(StochasticObjective):
             [9., 4., 0.]], dtype=torch.float64)
     """
 
-    def __init__(
-        self,
-        points: Any,
-        batch_size: int = 100,
-        *,
-        precomputed: bool = False,
-        unbiased: bool = True,
-        scale: float = 1.0,
-    ) -> None:
+    def __init__(self, points: Any, batch_size: int = 100, *, precomputed: bool = False, unbiased: bool = True) -> None:
         self.points = as_tensor(np.asarray(points, dtype=np.float64), "points")
-        self.precomputed, self.scale = precomputed, scale
+        self.precomputed = precomputed
         count = len(self.points)
         self.batch_size = min(batch_size, count)
         size = self.batch_size
         if size < 2 <= count:
             raise ValueError(f"batch_size is {batch_size}: expected at least 2, as distances are between two points.")
-        self.factor = scale * (count * (count - 1) / (size * max(1, size - 1)) if unbiased else count / size)
+        self.factor = count * (count - 1) / (size * max(1, size - 1)) if unbiased else count / size
         self.shape = (count, count)
         self.numpy = True
         self.smoothness = 0.0
@@ -525,7 +516,7 @@ class SampledDistances(StochasticObjective):
 
     def value(self, x: Iterate) -> float:
         """⟨D, X⟩ with all of D."""
-        return self.scale * float((self.distances() * x.dense()).sum())
+        return float((self.distances() * x.dense()).sum())
 
 
 def kmeans_constraints() -> list[Term]:

@@ -423,7 +423,7 @@ def as_stochastic(objective: Any) -> StochasticObjective:
     )
 
 
-class Limits(TypedDict, total=False):
+class UncertifiedLimits(TypedDict, total=False):
     """When a run ends and what is seen of it: keywords of every solver here, explained at :func:`homotopy_cgm`."""
 
     max_iterations: int
@@ -433,7 +433,7 @@ class Limits(TypedDict, total=False):
     evaluate_every: int
 
 
-class CertifiedLimits(Limits, total=False):
+class CertifiedLimits(UncertifiedLimits, total=False):
     """And those of runs that have a gap to stop on."""
 
     tol: float
@@ -544,7 +544,7 @@ def stochastic_homotopy_cgm(
     averaging: Rule | None = None,
     oracle_error: float = 0.0,
     seed: int = 0,
-    **limits: Unpack[Limits],
+    **limits: Unpack[UncertifiedLimits],
 ) -> Result:
     """Minimise E f(θ, ω) + Σ g_i(A_i θ) over conv(𝒜) (Algorithm "Stochastic Homotopy CGM").
 
@@ -575,14 +575,7 @@ def stochastic_homotopy_cgm(
     """
     schedule = Schedule.shcgm(beta0, step, smoothing, averaging)
     solver = Homotopy(
-        objective,
-        atoms,
-        constraints,
-        x0,
-        schedule,
-        normalise=normalise,
-        oracle_error=oracle_error,
-        seed=seed,
+        objective, atoms, constraints, x0, schedule, normalise=normalise, oracle_error=oracle_error, seed=seed
     )
     return solver.run(name="stochastic_homotopy_cgm", **limits)
 
