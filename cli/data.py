@@ -1,6 +1,7 @@
 """``unknot data list | prepare | show``."""
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from unknot.files import cache_dir
 
 if TYPE_CHECKING:
     from unknot.datamodules import GroundTruthDataset, SceneDataset
+
+WIDTH = 100
 
 
 def add_to(commands: Commands) -> None:
@@ -75,20 +78,24 @@ def _list() -> None:
     from unknot.datamodules import DATASETS, ClevrScenes, GridDataset
     from unknot.datamodules.download import human_size
 
-    row = "{:<29} {:>9}  {:<8} {:>8} {:>8}  {:<11} {:<14} {}".format
-    print(row("name", "images", "shape", "download", "on disk", "state", "license", "factors"))
+    row = "{:<30} {:>9}  {:<9} {:>8} {:>8}  {:<11} {}".format
+    print(row("name", "images", "shape", "download", "on disk", "state", "license"))
     for name, make in DATASETS.items():
+        if name.endswith("_32") and name.removesuffix("_32") in DATASETS:
+            continue
         dataset = make()
         space = dataset.factor_space
         factors = ", ".join(f"{factor} {size}" for factor, size in zip(space.names, space.sizes, strict=True))
         shape = "x".join(map(str, dataset.image_shape))
         images = dataset.shape[0] if isinstance(dataset, GridDataset) else space.size
         sizes = (human_size(size) if size else "-" for size in (dataset.download_size, dataset.disk_size))
-        print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.license, factors))
+        print(row(name, f"{images:,}", shape, *sizes, _state(dataset), dataset.license))
+        print(textwrap.fill(factors, WIDTH, initial_indent="    ", subsequent_indent="    "))
     scenes = ClevrScenes()
     shape = "x".join(map(str, (3, *scenes.image_size)))
-    objects = f"sets of up to {scenes.max_objects} objects"
-    print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.license, objects))
+    print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.license))
+    print(f"    sets of up to {scenes.max_objects} objects")
+    print("Add _32 to a name for images of 32 x 32 pixels, as in dsprites_32.")
     print(f"Prepared data lives in {cache_dir()} (set UNKNOT_CACHE to move it).")
     print(f"Files downloaded by hand belong in {cache_dir() / 'downloads'}.")
 

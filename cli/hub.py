@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from unknot.hub.listing import Checkpoint
 
 COLUMNS = 6
+WIDTH = 100
+"""Columns of a table that do not fit into so many letters are left out, the least important first; --json has all."""
+LONGEST_DATASET = 15
 """Scores that the table shows at most."""
 
 
@@ -161,8 +164,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
-    """One line for each checkpoint; scores that were asked for come first, then those that most have."""
+    """Print one line for each checkpoint: scores that were asked for come first, then those that most have."""
     from unknot.checkpoints.card import plain
+    from unknot.metrics.registry import about
 
     if not rows:
         print("No checkpoints. `unknot hub pull USER/REPO` fetches one; `unknot hub list --help` shows the filters.")
@@ -171,22 +175,31 @@ def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
     for row in rows:
         for score in row.scores:
             counts[score] = counts.get(score, 0) + 1
-    common = sorted(counts, key=lambda score: (-counts[score], "_" in score, score))
+    common = sorted(counts, key=lambda score: (-counts[score], about(score).rank, score))
     scores = list(dict.fromkeys([score for score in [*first, *common] if score in counts]))[:COLUMNS]
-    table = [["name", "model", "data set", *scores, "size", "where", "commit"]]
-    for row in rows:
-        values = [f"{row.scores[score]:.3f}" if score in row.scores else "-" for score in scores]
-        size = f"{row.bytes / 1e6:.1f} MB" if row.bytes is not None else "-"
-        commit = row.commit[:7] if row.commit else "-"
-        cells = [row.ref, row.model or "-", row.dataset or "-", *values, size, "+".join(row.sources), commit]
-        table.append([plain(cell, 60) for cell in cells] + ([plain(row.problem, 100)] if row.problem else []))
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        cells = [
-            cell.rjust(width) if 3 <= column < 4 + len(scores) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=False))
-        ]
-        print("  ".join([*cells, *line[len(widths) :]]).rstrip())
+    columns = {
+        "name": [row.ref for row in rows],
+        "model": [row.model or "-" for row in rows],
+        "data set": [_shortened(row.dataset or "-") for row in rows],
+        **{name: [f"{row.scores[name]:.3f}" if name in row.scores else "-" for row in rows] for name in scores},
+        "size": [f"{row.bytes / 1e6:.1f} MB" if row.bytes is not None else "-" for row in rows],
+        "where": ["+".join(row.sources) for row in rows],
+        "commit": [row.commit[:7] if row.commit else "-" for row in rows],
+    }
+    lines = {name: [plain(cell, 60) for cell in [name, *cells]] for name, cells in columns.items()}
+    widths = {name: max(map(len, cells)) for name, cells in lines.items()}
+    for spare in ("commit", "where", *reversed([name for name in scores if name not in first]), "size"):
+        if sum(widths.values()) + 2 * (len(widths) - 1) > WIDTH:
+            del widths[spare]
+    numbers = {*scores, "size"}
+    for place, problem in enumerate(["", *(row.problem or "" for row in rows)]):
+        cells = [(lines[name][place], name, width) for name, width in widths.items()]
+        shown = [cell.rjust(width) if name in numbers else cell.ljust(width) for cell, name, width in cells]
+        print("  ".join([*shown, *([plain(problem, 100)] if problem else [])]).rstrip())
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_DATASET else f"{name[: LONGEST_DATASET - 1]}…"
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import argparse
 import shlex
 import signal
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from unknot.cli.parsing import Commands, command
 if TYPE_CHECKING:
     from unknot.studies import Executor, Summary
     from unknot.studies.plan import Plan
+
+WIDTH = 100
 
 
 def add_to(commands: Commands) -> None:
@@ -117,15 +120,17 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from unknot.studies import bundled_tables
     from unknot.studies.study import Study
     from unknot.training import configs
 
-    for name in configs.sweep_names():
-        print(f"{name:<20} {Study.from_file(name).description}")
+    names = configs.sweep_names()
+    column = max(map(len, names)) + 2
+    for name in names:
+        words = Study.from_file(name).description
         if name in bundled_tables.names():
-            told = bundled_tables.about(name)
-            print(f"{'':<20} results of {told['models']} of {told['planned']} models: load_results({name!r})")
+            table = bundled_tables.about(name)
+            words += f". Results of {table['models']} of {table['planned']} models: load_results({name!r})"
+        print(textwrap.fill(words, WIDTH, initial_indent=name.ljust(column), subsequent_indent=" " * column))
     return 0
 
 

@@ -198,7 +198,9 @@ def test_data_list_says_what_there_is_to_know(
 ) -> None:
     monkeypatch.setenv("UNKNOT_CACHE", str(tmp_path / "cache"))
     assert main(["data", "list"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    out = capsys.readouterr().out
+    assert max(map(len, out.partition("Prepared data")[0].splitlines())) <= 100
+    lines = {line.split()[0]: line for line in out.replace("\n    ", " ").splitlines()}
     for name, facts in {
         "dsprites": ["737,280", "1x64x64", "377 MB", "to draw", "Apache-2.0", "orientation 40"],
         "shapes3d": ["480,000", "3x64x64", "268 MB", "5.9 GB", "to download", "Apache-2.0", "floor_hue 10"],
