@@ -120,6 +120,7 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from unknot.studies import bundled_tables
     from unknot.studies.study import Study
     from unknot.training import configs
 

@@ -275,7 +275,7 @@ def fit(
         raise ValueError("data go with a model; a configuration names its own. Override `data.…` instead.")
     else:
         training.settings = _settings(training, what, overrides or {}, seed)
-    with _as_it_was(), training.opened():
+    with _plain_errors(), _as_it_was(), training.opened():
         if isinstance(what, Model):
             return _fit_objects(training, what, data, 0 if seed is None else seed)
         return fit_settings(training)

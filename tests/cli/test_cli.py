@@ -327,3 +327,13 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixt
         err = capsys.readouterr().err
         assert err.startswith(f"unknot: error: {name}: not a whole Lightning checkpoint")
     assert not (tmp_path / "pwned").exists()
+
+
+def test_lists_fit_into_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["hub", "list", "--source", "shipped"], ["study", "list"]):
+        assert main(words) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) > 10
+        assert max(map(len, lines)) <= 100
+    assert main(["hub", "list", "--source", "shipped", "--sort", "unfairness"]) == 0
+    assert "unfairness" in capsys.readouterr().out.splitlines()[0]

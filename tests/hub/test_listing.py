@@ -141,13 +141,3 @@ def test_other_libraries_in_the_cache_are_not_ours(home):
     (folder / "config.json").write_text('{"model_type": "bert"}')
     (folder / "model.safetensors").write_bytes(b"x")
     assert list_checkpoints(sources=["cached"]) == []
-
-
-def test_lists_fit_into_100_columns(capsys):
-    for words in (["hub", "list", "--source", "shipped"], ["study", "list"]):
-        assert main(words) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert len(lines) > 20
-        assert max(map(len, lines)) <= 100
-    assert main(["hub", "list", "--source", "shipped", "--sort", "unfairness"]) == 0
-    assert "unfairness" in capsys.readouterr().out.splitlines()[0]
