@@ -172,7 +172,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "retry":
         folder = Path(arguments.folder)
         plan = read_plan(folder, arguments.imported)
-        print(f"{clear_errors(folder, plan)} failed jobs are tried again.", file=sys.stderr)
+        print(f"{clear_errors(folder, plan)} failed jobs are retried.", file=sys.stderr)
     elif Path(arguments.study, "plan.json").is_file():
         if arguments.folder:
             raise ValueError(f"{arguments.study} is the folder of a study already: leave out --folder.")
@@ -312,8 +312,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
         report = make_report(table, names, arguments.resamples, arguments.seed, progress)
     titles = [source.stem for source in sources]
-    several = f"{', '.join(titles[:-1])} and {titles[-1]} show" if len(titles) > 1 else f"{titles[0]} shows"
-    page = report.write(arguments.out or folder, f"What {several}")
+    names_of = f"{', '.join(titles[:-1])} and {titles[-1]}" if len(titles) > 1 else titles[0]
+    page = report.write(arguments.out or folder, f"Results of {names_of}")
     for result in report.results:
         print(f"{result.name:<28} {result.numbers[0]}")
     for name, words in report.missing.items():

@@ -1,7 +1,7 @@
 """Tables of results that come with the package: one line for each trained model of a population.
 
 tables/NAME.csv     the rows: settings, seed, scores, losses on held-out batches, processor time and commit
-tables/NAME.json    what a row cannot tell: how many models were planned, and how the scores were drawn
+tables/NAME.json    how many models were planned, and how the scores were drawn
 """
 
 import json
@@ -21,20 +21,20 @@ DIGITS = "%.6g"
 
 
 def names() -> list[str]:
-    """Names of the shipped tables."""
+    """Return the names of the bundled tables."""
     return sorted(path.stem for path in FOLDER.glob("*.csv"))
 
 
 def about(name: str) -> dict[str, Any]:
-    """What a shipped table is: ``description``, ``models`` of ``planned``, ``failed``, ``core_hours``, ``scores``."""
+    """Describe a bundled table: ``description``, ``models`` of ``planned``, ``failed``, ``core_hours``, ``scores``."""
     if name not in names():
-        raise ValueError(f"There is no shipped table {name!r}; there are {', '.join(names()) or 'none'}.")
-    told: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    return told
+        raise ValueError(f"There is no bundled table {name!r}; there are {', '.join(names()) or 'none'}.")
+    facts: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return facts
 
 
 def find(source: str | Path) -> Path:
-    """The folder of a study, a table, or, where there is neither of that name, the shipped table of that name."""
+    """The folder of a study, a table, or, where there is neither of that name, the bundled table of that name."""
     path = Path(source)
     if not path.exists() and len(path.parts) == 1 and not path.suffix:
         about(path.name)  # says which there are
@@ -47,7 +47,7 @@ def find(source: str | Path) -> Path:
 def load_results(name: str) -> "pd.DataFrame":
     """A table of results that comes with the package: a row for each model that was trained and scored.
 
-    ``table.attrs`` tells how many were planned (``planned``, ``models``, ``failed``), the hours of a core that training
+    ``table.attrs`` says how many were planned (``planned``, ``models``, ``failed``), the hours of a core that training
     took (``core_hours``), and for each label of columns how its scores were drawn (``scores``). Columns are those of
     :func:`~unknot.studies.results`.
 
@@ -56,13 +56,13 @@ def load_results(name: str) -> "pd.DataFrame":
 
     >>> load_results("no such table")
     Traceback (most recent call last):
-    ValueError: There is no shipped table 'no such table'; there are ...
+    ValueError: There is no bundled table 'no such table'; there are ...
     """
     from unknot.studies.population import read_table
 
-    told = about(name)
+    facts = about(name)
     table = read_table(FOLDER / f"{name}.csv")
-    table.attrs = told
+    table.attrs = facts
     return table
 
 
@@ -72,7 +72,7 @@ def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER)
     Models that are not done are left out and counted; those that failed stay, without scores.
 
     Args:
-        folder: of the study; or several, by which parts of it ran, the first of which tells name and description.
+        folder: of the study; or several, by which parts of it ran, the first of which gives name and description.
         output: folder of the tables.
     """
     folders = [folder] if isinstance(folder, str | Path) else list(folder)
@@ -81,9 +81,9 @@ def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER)
     planned = len(table)
     table = table[table["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
     if table.empty:
-        raise ValueError(f"{folders[0]}: none of its {planned} models is done yet, so there is nothing to ship.")
+        raise ValueError(f"{folders[0]}: none of its {planned} models is done yet, so there is no table to write.")
     seconds = table["core_seconds"] if "core_seconds" in table else table["seed"] * float("nan")
-    told = {
+    facts = {
         "description": plan.study.description,
         "planned": planned,
         "models": int((table["status"] == "done").sum()),
@@ -95,5 +95,5 @@ def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER)
     path = output / f"{plan.study.name}.csv"
     with replacing(path) as beside:
         table.to_csv(beside, index=False, float_format=DIGITS, lineterminator="\n")
-    write_json(path.with_suffix(".json"), told)
+    write_json(path.with_suffix(".json"), facts)
     return path

@@ -129,7 +129,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """Why a claim is untested, or what else is to be said about a verdict."""
+        """Reason why a claim is untested, or a remark on its verdict."""
         if not self.estimates:
             return self.claim.reason or "; ".join(dict.fromkeys(self.missing.values()))
         sides = self.sides()
@@ -161,7 +161,7 @@ def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         "dSprites, pairs": (single, "weak32"),
         "dSprites, long training": ("long32",),
         "dSprites, k = 1 to 4": ("weak32", "sparse32"),
-        "group labels, rooms and dSprites without orientation": ("told32",),
+        "group labels, rooms and dSprites without orientation": ("groups32",),
         "dSprites, covariate shift": ("shift32",),
         "dSprites, labels": (single, "s2_32", "labels32"),
         "dSprites, 50,000 steps": ("means32",),
@@ -258,7 +258,7 @@ def rank(
 
 
 def trend(table: pd.DataFrame, resamples: int, column: str, without: Sequence[str]) -> Estimate:
-    """Mean over methods of ρ between the strength and a column, settings drawn anew inside methods."""
+    """Mean over methods of ρ between the strength and a column, settings resampled inside methods."""
     population = Population(table).unsupervised
     frame = population.frame[~population.frame.method.isin([*without, "AnnealedVAE"])]
     if column not in frame:
@@ -314,7 +314,7 @@ def _result(analysis: str, key: _Key, resamples: int) -> Result:
 def beats(
     table: pd.DataFrame, resamples: int, first: str, second: str, rows: str = "", metrics: Sequence[str] = CLAIMED
 ) -> Estimate:
-    """How often a model of one kind beats one of another, in the mean over metrics; settings are drawn anew.
+    """Share of comparisons that models of one kind win, in the mean over metrics; settings are resampled.
 
     Args:
         table: of results.
@@ -352,7 +352,7 @@ def beats(
 
 
 def share(table: pd.DataFrame, resamples: int, analysis: str, column: str) -> Estimate:
-    """The mean of a column of an analysis' table, methods drawn anew."""
+    """Mean of a column of an analysis' table; methods are resampled."""
     lines = _result(analysis, _Key(table), resamples).table.dropna(subset=[column])
     if lines.empty:
         raise Missing("no such models")
@@ -442,7 +442,7 @@ def _claims() -> list[Claim]:
     )
     labels, pairs = ("dSprites, labels",), ("dSprites, pairs",)
     wins = partial(number, analysis="semi_supervised")
-    adaptive, told = f"method in {ADAPTIVE}", f"method in {GROUPED}"
+    adaptive, grouped = f"method in {ADAPTIVE}", f"method in {GROUPED}"
     return [
         Claim(u, "The total correlation of samples falls with the strength (ρ, without FactorVAE)", "falls",
               partial(trend, column="total_correlation_sampled", without=("FactorVAE",)), BOTH, high=0),
@@ -589,11 +589,11 @@ def _claims() -> list[Claim]:
               (*pairs, "rooms, pairs"), high=0),
         Claim(w, "Adaptive models are better the fewer factors change: k = 1 beats k = 2 and more", "sparser is better",
               _sparser, ("dSprites, k = 1 to 4",), low=0.5, percent=True),
-        Claim(w, "To be told the factor that changes helps with k = 1", "helps, on MPI3D",
-              partial(beats, first=told, second=adaptive, rows="`data.k`.astype('str') == '1'"),
+        Claim(w, "A group label of the factor that changes helps with k = 1", "helps, on MPI3D",
+              partial(beats, first=grouped, second=adaptive, rows="`data.k`.astype('str') == '1'"),
               (*pairs, "group labels, rooms and dSprites without orientation"), low=0.5, percent=True),
-        Claim(w, "To be told one of several changes hurts", "hurts",
-              partial(beats, first=told, second=adaptive, rows="`data.k` == 'rnd'"), pairs, high=0.5, percent=True),
+        Claim(w, "A group label of one of several changes hurts", "hurts",
+              partial(beats, first=grouped, second=adaptive, rows="`data.k` == 'rnd'"), pairs, high=0.5, percent=True),
         Claim(w, "Accuracy under covariate shift goes with the metrics (ρ)", "positive",
               partial(rank, pairs=across(CLAIMED, ["covariate_shift"]), on_equal_pairs=True),
               ("dSprites, covariate shift",), low=0),
@@ -612,7 +612,7 @@ def _claims() -> list[Claim]:
         Claim(o, "More iterations at test time help: 7 against 3 (AP at ∞, points)", "helps",
               partial(_sets, first={"experiment": "iterations", "iterations": 7},
                       second={"experiment": "iterations", "iterations": 3}), SETS, low=0, percent=True),
-        Claim(o, "Slots segment objects without being told to: ARI above 50 %", "78.0 %",
+        Claim(o, "Attention segments objects without supervision of masks: ARI above 50 %", "78.0 %",
               partial(_sets, score="ari", first={"experiment": "attention"}), SETS, low=0.5, percent=True),
         Claim(o, "Trained on up to 6 objects it finds 10: AP on scenes of 10 is less than 15 points lower than on 6",
               "little lower", partial(_sets, first={"experiment": "objects", "objects": 10, "slots": 12},
@@ -662,7 +662,7 @@ def _sets(
 
 
 def _sparser(table: pd.DataFrame, resamples: int) -> Estimate:
-    """How often an Ada-GVAE of β = 1 and k = 1 beats one of a fixed k above."""
+    """Share of comparisons that an Ada-GVAE of β = 1 and k = 1 wins against one of a larger fixed k."""
     frame = table[(table.method == "AdaGVAE") & (table["model.beta"] == 1)]
     k = pd.to_numeric(frame["data.k"], errors="coerce")
     same = frame.assign(changes=k).drop(columns="data.k")[k.notna()]
@@ -721,7 +721,7 @@ def _decided(claim: Claim, there: Mapping[str, pd.DataFrame | None], resamples: 
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many claims have each verdict."""
+    """Count the claims by verdict."""
     verdicts = [finding.verdict for finding in findings]
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 

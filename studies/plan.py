@@ -38,11 +38,11 @@ class Plan:
     study: Study
     jobs: list[Job]
     bytes_per_job: int = 0
-    """What a job leaves on the disk, about."""
+    """Estimate of the bytes that a job leaves on the disk."""
 
     @cached_property
     def protocols(self) -> list[Protocol]:
-        """How they are scored."""
+        """Protocols of their scores."""
         return self.study.protocols
 
 

@@ -176,13 +176,13 @@ class Population:
         return found
 
     def need(self, *names: str, why: str = "") -> None:
-        """Say what is missing unless all columns are there."""
+        """Raise :class:`Missing` unless all columns are there."""
         absent = [name for name in names if not self.has(name)]
         if absent:
             raise Missing(f"Needs the column{'s' * (len(absent) > 1)} {', '.join(absent)}{f' ({why})' * bool(why)}.")
 
     def need_models(self, least: int, of: str = "models with scores") -> None:
-        """Say that there are too few models."""
+        """Raise :class:`Missing` if there are too few models."""
         if len(self) < least:
             raise Missing(f"Needs at least {least} {of}; the table has {len(self)}.")
 
@@ -225,7 +225,7 @@ def _options(frame: pd.DataFrame) -> list[str]:
 
 
 def kinds_of_pairs(frame: pd.DataFrame) -> pd.Series:
-    """How many factors change in a pair, as words: ``"1"``, ``"rnd"``; ``"?"`` where the table does not say."""
+    """Number of factors that change in a pair, as text: ``"1"``, ``"rnd"``; ``"?"`` where the table does not say."""
     if "data.k" not in frame:
         return pd.Series("?", frame.index)
     return frame["data.k"].map(
@@ -243,7 +243,7 @@ def _twins(frame: pd.DataFrame) -> pd.Series:
 
 
 def _settings(frame: pd.DataFrame, pairs: bool = True) -> pd.Series:
-    """What the models of one setting share: the method and all that was swept, the kind of pairs among it."""
+    """Setting of each model as text: the method and all that was swept, the kind of pairs among it."""
     options = _options(frame) or (["strength"] if "strength" in frame else [])
     options += [name for name in ("data.k",) if name in frame and pairs]
     described = frame["method"].astype(str)

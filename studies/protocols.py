@@ -1,4 +1,4 @@
-"""How the models of a study are scored."""
+"""Protocols: which scores the models of a study get, and from which samples."""
 
 import itertools
 from collections.abc import Mapping
@@ -40,18 +40,18 @@ class Protocol:
 
     @property
     def draws(self) -> dict[str, Any]:
-        """What determines a score besides its name."""
+        """Return all that determines a score besides its name."""
         if self.labels:
             return {"labels": dict(self.labels)}
         return self.samples | ({} if self.law == "training" else {"law": self.law})
 
     @property
     def samples(self) -> dict[str, Any]:
-        """How many samples are drawn, and with which seed: arguments of ``evaluate``."""
+        """Numbers of samples and their seed, as arguments of ``evaluate``."""
         return {name: getattr(self, name) for name in ("num_train", "num_test", "seed", "repeats")}
 
     def column(self, score: str) -> str:
-        """What the table calls a score."""
+        """Return the column of a score in the table."""
         return f"{score}@{self.label}" if self.label else score
 
 

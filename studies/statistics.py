@@ -43,7 +43,7 @@ def interval(resampled: Any, confidence: float = CONFIDENCE) -> Interval:
 
 
 def block_weights(blocks: Any, resamples: int, seed: int = 0, strata: Any = None) -> Floats:
-    """How often each of N models occurs in each resample ``[resamples, N]``, when whole blocks are drawn.
+    """Counts of each of N models in each resample ``[resamples, N]``, when whole blocks are drawn.
 
     Args:
         blocks: the block of each model ``[N]``, such as its setting.
@@ -176,7 +176,7 @@ def rank_correlations(
 
 
 def spearman_bound(n: int, level: float = 0.05) -> float:
-    """What |ρ| of n independent pairs exceeds by chance with probability ``level``, by Student's t.
+    """Bound that |ρ| of n independent pairs exceeds by chance with probability ``level``, by Student's t.
 
     >>> [round(spearman_bound(n), 2) for n in (12, 36, 72, 216)]
     [0.58, 0.33, 0.23, 0.13]
@@ -223,7 +223,7 @@ def within_groups(rows: Any, columns: Any, groups: Any) -> Floats:
 
 
 class VarianceExplained(NamedTuple):
-    """How much of the variance of scores lies between groups of models; each number for each column ``[M]``."""
+    """Share of the variance of scores that lies between groups of models, for each column ``[M]``."""
 
     r2: Floats
     adjusted: Floats
@@ -297,7 +297,7 @@ def bootstrap_variance_explained(scores: Any, groups: Any, weights: Floats) -> F
 
 
 class SignCount(NamedTuple):
-    """How many of several numbers have the sign that a claim gives them."""
+    """Number of values that have the sign of a claim."""
 
     agree: int
     total: int

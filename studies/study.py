@@ -51,12 +51,12 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Job:
-    """One training and its scores.
+    """One training run of a study and its scores.
 
     Args:
         name: a hash of all that determines the weights.
-        settings: what tells it from the others of its study, as columns of the table.
-        config: what LightningCLI is given.
+        settings: options that differ within its study, as columns of the table.
+        config: the configuration for LightningCLI.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """How long it trains."""
+        """Number of training steps."""
         return int(self.config.get("trainer", {}).get("max_steps", 0))
 
 
@@ -88,7 +88,7 @@ class Study:
 
     @classmethod
     def from_file(cls, path_or_name: str | Path, imported: Iterable[str] = ()) -> "Study":
-        """Read a study from a YAML file, or a shipped one by its name.
+        """Read a study from a YAML file, or a bundled one by its name.
 
         Args:
             path_or_name: of the study.
@@ -102,7 +102,7 @@ class Study:
 
     @property
     def description(self) -> str:
-        """What the study is, in a sentence."""
+        """Description of the study in a sentence."""
         return " ".join(str(self.content.get("description", "")).split())
 
     @property
@@ -235,7 +235,7 @@ class Study:
         return content
 
     def _check(self) -> None:
-        """Say what is wrong with the file before anything is trained."""
+        """Raise an error for a wrong file before anything is trained."""
         where = f"Study {self.name}"
         if not isinstance(self.content, dict):
             raise ValueError(f"{where}: expected keys such as datasets, seeds and sweeps, got {self.content!r:.80}.")
@@ -253,14 +253,14 @@ class Study:
 
 
 def find(path_or_name: str | Path) -> Path:
-    """A study's file: a path if there is such a file, else a shipped one of that name."""
+    """A study's file: a path if there is such a file, else a bundled one of that name."""
     path = Path(path_or_name)
     if path.is_file():
         return path
     if str(path_or_name) in configs.sweep_names():
         return configs.FOLDER / "sweeps" / f"{path_or_name}.yaml"
     hint = did_you_mean(str(path_or_name), configs.sweep_names())
-    raise FileNotFoundError(f"{path_or_name}: no such file and no shipped study. {hint}")
+    raise FileNotFoundError(f"{path_or_name}: no such file and no bundled study. {hint}")
 
 
 def name_of(config: Mapping[str, Any]) -> str:
@@ -298,7 +298,7 @@ def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any
 
 
 def _labelled(dataset: Any) -> tuple[str, Any]:
-    """What the table calls a data set, and its description without that name."""
+    """Return the name of a data set in the table, and its description without that name."""
     if isinstance(dataset, str):
         return dataset, dataset
     if "images" in dataset:

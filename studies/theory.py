@@ -119,7 +119,7 @@ class Entangling:
 
 @dataclass(frozen=True)
 class PerfectClassifier:
-    """How an optimal classifier treats the two groups of a sensitive variable; see :func:`perfect_classifier`."""
+    """Treatment of the two groups of a sensitive variable by an optimal classifier; see :func:`perfect_classifier`."""
 
     posterior: float
     """c = p(y = 1 | x = 0), which is also how often it says 1 there."""
@@ -221,7 +221,7 @@ def sample_pairs(marginals: Sequence[Any], k: int, n: int, seed: int = 0) -> tup
 
 
 def shared_coordinates(first: Any, second: Any, tolerance: float = 1e-9) -> NDArray[np.integer[Any]]:
-    """How many coordinates of two codes ``[N, d]`` agree, for each pair ``[N]``.
+    """Number of coordinates in which two codes ``[N, d]`` agree, for each pair ``[N]``.
 
     What singles cannot tell apart, pairs can: the true codes of a pair share d - k coordinates, in any order and after
     any monotone maps; those of :class:`Entangling` share none.
@@ -246,7 +246,7 @@ def threshold_shared(distance: Any) -> NDArray[np.bool_]:
 
 
 def heuristic_success(sizes: Sequence[int], k: int, n: int = 100_000, seed: int = 0, keep_value: bool = True) -> float:
-    """How often the threshold finds exactly the changed factors of a perfect code, in its most favourable case.
+    """Share of pairs in which the threshold finds exactly the changed factors of a perfect code, at best.
 
     The codes are the factor values in units of their standard deviation, with equal posterior variances, so that δ_i is
     proportional to the squared change. The thesis says that a disentangled encoder's changes are found for any k; that

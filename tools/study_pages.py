@@ -23,6 +23,8 @@ from unknot.studies.population import ACCURACY, ADAPTIVE, Population, kinds_of_p
 from unknot.studies.statistics import rank_correlations, spearman_bound, variance_explained
 
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
+GENERATED = re.compile(r"<!-- (?:generated:|from) (?P<name>[\w/-]+) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL)
+"""Blocks, and the tables of ``benchmarks/scores.py``, which ``tests/test_benchmarks.py`` compares."""
 FIGURE = re.compile(r"(?<![\w.])[-+−]?(?:\d[\d,]*)?\.\d+(?: ?%)?|(?<![\w.])\d[\d,]* ?%")
 """A measured number: with decimals or in percent. Whole numbers in sentences are settings, such as steps."""
 POPULATIONS = ("unsupervised32", "dsprites32", "rooms32")
@@ -41,9 +43,9 @@ def rewrite(page: str, folder: Path) -> str:
 
 
 def figures(page: str) -> tuple[int, list[str]]:
-    """How many measured numbers the generated parts of a page hold, and those that stand outside of them."""
-    generated = sum(len(FIGURE.findall(match[0])) for match in BLOCK.finditer(page))
-    rest = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", " ", BLOCK.sub("", page), flags=re.DOTALL)
+    """Count the measured numbers in the generated parts of a page, and return those outside of them."""
+    generated = sum(len(FIGURE.findall(match[0])) for match in GENERATED.finditer(page))
+    rest = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", " ", GENERATED.sub("", page), flags=re.DOTALL)
     return generated, FIGURE.findall(rest)
 
 
@@ -363,7 +365,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "paper": _paper,
     "after-2020": after_2020.block,
 }
-"""What writes each generated part, given the folder of the pages."""
+"""Writer of each generated part, given the folder of the pages."""
 
 
 def pages(folder: Path) -> Iterator[tuple[Path, str]]:

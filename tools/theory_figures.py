@@ -55,7 +55,7 @@ def impossibility() -> Figure:
 
 
 def fairness() -> Figure:
-    """How often an optimal classifier says yes in each group, from what it sees."""
+    """Rate at which an optimal classifier predicts 1 in each group, from what it sees."""
     figure = Figure(figsize=(7.5, 3), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 4])
     cases = {"sees min(y, s)": perfect_classifier(), "sees y and s apart": perfect_classifier(separated=True)}
@@ -78,7 +78,7 @@ def fairness() -> Figure:
 
 
 def identifiability() -> Figure:
-    """What pairs tell apart, when the theorem applies, and how often the threshold finds the changes."""
+    """Codes that pairs tell apart, the condition of the theorem, and pairs whose changes the threshold finds."""
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     axes = figure.subplots(1, 3)
     first, second = sample_pairs([stats.uniform()] * 5, k=1, n=2000)

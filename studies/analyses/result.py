@@ -1,4 +1,4 @@
-"""What an analysis gives: numbers beside those of the thesis, signs, a table, a figure, and words."""
+"""The result of an analysis: numbers beside those of the thesis, signs, a table, a figure and sentences."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ class Sign:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether it has the expected sign; ``None`` where it cannot be said."""
+        """Return whether the observed sign is the expected one; ``None`` without an observation."""
         return None if np.isnan(self.observed) else bool(self.observed * self.expected > 0)
 
 
@@ -146,13 +146,13 @@ class Result:
         raise KeyError(f"{self.name} has no number {label!r}; it has {[number.label for number in self.numbers]}.")
 
     def figure(self) -> Figure:
-        """The figure, drawn anew."""
+        """Draw the figure."""
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         self.draw(figure)
         return figure
 
     def count(self) -> SignCount:
-        """How many signs agree with the thesis."""
+        """Count the signs that agree with the thesis."""
         return sign_count([sign.observed for sign in self.signs], [sign.expected for sign in self.signs])
 
 

@@ -56,7 +56,7 @@ class Cube:
 
     @cached_property
     def beats(self) -> NDArray[np.float32]:
-        """Whether setting i is better than another setting j ``[D, M, S, N, N]``: 1, for a tie ½; 0 for i = j."""
+        """Comparison of setting i with another setting j ``[D, M, S, N, N]``: 1, for a tie ½; 0 for i = j."""
         with np.errstate(invalid="ignore"):
             found = (self.values[..., :, None] > self.values[..., None, :]).astype(np.float32)
             found += 0.5 * (self.values[..., :, None] == self.values[..., None, :])

@@ -20,7 +20,7 @@ from unknot.studies.statistics import (
 )
 
 CHAPTER = "Unsupervised Learning of Disentangled Representations"
-FEWEST = 10  # models of which shares of the variance are told
+FEWEST = 10  # models below which no share of the variance is reported
 CLAIMED = ("beta_vae", "factor_vae", "mig", "dci", "sap")
 """Metrics that the thesis' claims are about: all but modularity, and IRS in part."""
 
@@ -166,7 +166,7 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
     significant = int((table[table.by == "setting"].p < 0.05).sum())
 
     if few:
-        explained_part = f"How much method and strength explain cannot be told from {len(models)} models"
+        explained_part = f"{len(models)} models are too few to say how much method and strength explain"
     elif main.value <= 0:
         explained_part = "Method and strength explain no more of the variance of a score than chance does"
     else:

@@ -268,62 +268,64 @@ def adaptive_k(population: Population, resamples: int, seed: int) -> Result:
 
 
 @analysis(
-    "Does it help to be told what stays?",
-    "Are models that are told which factors the images of a pair share better than those that guess?",
+    "Do group labels help?",
+    "Are models with group labels, which say what the images of a pair share, better than those that infer it?",
     CHAPTER,
-    "With one changed factor knowing helps; with random k, being told one of the changes hurts.",
+    "With one changed factor a group label helps; with random k, the label of one of the changes hurts.",
 )
 def group_labels(population: Population, resamples: int, seed: int) -> Result:
-    """Adaptive methods against their label-informed counterparts, by the number of changes."""
+    """Compare adaptive methods with their counterparts that have group labels, by the number of changes."""
     models = population.methods(*ADAPTIVE, *GROUPED)
     if not len(models.methods(*ADAPTIVE)) or not len(models.methods(*GROUPED)):
-        raise Missing("Needs adaptive models (AdaGVAE, AdaMLVAE) and such that are told the group (GVAE, MLVAE).")
+        raise Missing("Needs adaptive models (AdaGVAE, AdaMLVAE) and models with group labels (GVAE, MLVAE).")
     metrics = models.metrics()
     frame = models.frame.assign(k=kinds_of_pairs(models.frame))
     lines = []
     for (dataset, k), part in frame.groupby(["dataset", "k"], sort=False):
-        for told, guess in (("GVAE", "AdaGVAE"), ("MLVAE", "AdaMLVAE")):
+        for grouped, adaptive in (("GVAE", "AdaGVAE"), ("MLVAE", "AdaMLVAE")):
             for metric in metrics:
-                a, b = (part[part.method == name][metric].dropna() for name in (told, guess))
+                a, b = (part[part.method == name][metric].dropna() for name in (grouped, adaptive))
                 if len(a) and len(b):
                     lines.append(
                         {
                             "dataset": dataset,
                             "k": k,
-                            "told": told,
+                            "method": grouped,
                             "metric": metric,
-                            "told_wins": superiority(a, b),
-                            "median, told": a.median(),
-                            "median, guessed": b.median(),
+                            "wins": superiority(a, b),
+                            "median, group labels": a.median(),
+                            "median, adaptive": b.median(),
                         }
                     )
     if not lines:
-        raise Missing("No data set has an adaptive method and its told counterpart with the same k.")
+        raise Missing("No data set has an adaptive method and its counterpart with group labels for the same k.")
     table = pd.DataFrame(lines)
-    means = table[table.metric.isin(CLAIMED)].groupby("k")["told_wins"].mean()
-    numbers = [Number(f"the told model wins, k = {k}", float(v), chance=0.5, percent=True) for k, v in means.items()]
+    means = table[table.metric.isin(CLAIMED)].groupby("k")["wins"].mean()
+    numbers = [
+        Number(f"a model with group labels wins, k = {k}", float(v), chance=0.5, percent=True) for k, v in means.items()
+    ]
     signs = [
         Sign(
-            f"{METHODS[line.told]} told, k = {line.k}, {label(line.metric)}, {line.dataset}",
+            f"{METHODS[line.method]} with group labels, k = {line.k}, {label(line.metric)}, {line.dataset}",
             1 if line.k == "1" else -1,
-            line.told_wins - 0.5,
+            line.wins - 0.5,
         )
         for line in table[table.metric.isin(CLAIMED) & table.k.isin(["1", "rnd"])].itertuples()
     ]
-    margin = table.assign(case=[f"{METHODS[t]}, k = {k}" for t, k in zip(table.told, table.k, strict=True)])
-    margin["margin"] = 2 * margin.told_wins - 1
+    margin = table.assign(case=[f"{METHODS[t]}, k = {k}" for t, k in zip(table.method, table.k, strict=True)])
+    margin["margin"] = 2 * margin.wins - 1
     matrices = {
         str(dataset): part.pivot(index="metric", columns="case", values="margin").reindex(metrics)
         for dataset, part in margin.groupby("dataset", sort=False)
     }
     return Result(
         numbers,
-        "A model that is told wins against one that guesses: "
+        "A model with group labels wins against an adaptive one: "
         + "; ".join(f"k = {k}: {100 * v:.0f} %" for k, v in means.items())
         + ".",
-        "What is told is one changed factor: the whole truth for k = 1, a part of it for random k.",
+        "The label names one changed factor: the whole truth for k = 1, a part of it for random k.",
         table,
-        lambda figure: figures.heatmaps(figure, matrices, "told wins − loses"),
+        lambda figure: figures.heatmaps(figure, matrices, "wins − losses"),
         signs,
         models.gaps(metrics),
     )
@@ -504,7 +506,7 @@ def _prior_only(dataset: str) -> float:
 
     try:
         return mean_of([1 / size for size in build(dataset).factor_space.sizes])
-    except ValueError:  # a data set of the user's, or a name in a table that is none
+    except ValueError:  # a data set of the user's, or a name that no data set has
         return float("nan")
 
 

@@ -1,4 +1,4 @@
-"""Where jobs run. An executor is given jobs and yields how each of them ended; all share one kind of process."""
+"""Executors: where jobs run. All of them start the same kind of process."""
 
 import os
 import queue
@@ -13,9 +13,9 @@ from unknot.studies.plan import Plan
 from unknot.studies.study import Job
 
 ATTEMPTS = 5
-"""How often the process of a job may end under it in one run."""
+"""Attempts of one run at a job whose process ends before the job does."""
 ENDED = ("died", "stopped")
-"""Outcomes of a job whose process ended under it, by itself or because somebody told it to."""
+"""Outcomes of a job whose process ended before the job did, by itself or by a signal."""
 
 
 class Executor(ABC):
@@ -23,15 +23,15 @@ class Executor(ABC):
 
     settings: Settings
     parallel: int
-    """How many jobs run at a time, as far as known."""
+    """Number of jobs that run at a time, as far as known."""
 
     def select(self, jobs: Sequence[Job]) -> list[Job]:
-        """Which of all jobs of a study are this executor's."""
+        """Select the jobs of a study that are this executor's."""
         return list(jobs)
 
     @abstractmethod
     def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
-        """How each job ended, in the order in which they do, and ``None`` about once a second.
+        """Yield an outcome for each job that ends, and ``None`` about once a second.
 
         Closing the iterator stops the jobs: each saves its state.
         """
@@ -45,7 +45,7 @@ class Local(Executor):
         threads: of each job. One is best for small models: threads that wait for one another waste cores.
         gpus: how many GPUs to use; 0 trains on the CPU.
         gpus_per_job: part of a GPU that a job takes, e.g. 0.25 for four jobs on each.
-        settings: what jobs are told.
+        settings: options that change no result.
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class Local(Executor):
         threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
         for thread in threads:
             thread.start()
-        told = 0
+        ended = 0
         try:
-            while told < len(jobs):
+            while ended < len(jobs):
                 try:
                     outcome = outcomes.get(timeout=1)
                 except queue.Empty:
                     yield None
                     continue
-                told += 1
+                ended += 1
                 yield outcome
         finally:
             over.set()
@@ -126,7 +126,7 @@ class Local(Executor):
 
 
 class Shard(Local):
-    """Every n-th job, on this machine: one of n that need not know of one another, such as the tasks of a Slurm array.
+    """Every n-th job, on this machine: one of n that run independently, such as the tasks of a Slurm array.
 
     Args:
         index: which of them, from 1 to ``count``.

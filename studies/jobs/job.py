@@ -25,13 +25,13 @@ def perform(
     imported: Iterable[str],
     stop: Stop,
 ) -> None:
-    """Bring a job from wherever it is to its end.
+    """Train and score what is missing of a job.
 
     Args:
         run: its folder.
         job: what it trains.
         study: name of the study.
-        protocols: scores that it shall have.
+        protocols: scores that it needs.
         accelerator: ``"cpu"`` or ``"gpu"``; one device.
         settings: what changes no result.
         imported: modules whose classes its settings may name, besides unknot's own.

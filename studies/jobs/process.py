@@ -1,8 +1,8 @@
 """The process that jobs run in: it imports once and takes one job after another.
 
 ``python -m unknot.studies.jobs.process`` reads jobs from its standard input, one JSON line each, and answers with one
-JSON line each. What jobs print goes to their own log. When its input ends, because the runner is gone however it went,
-the process ends at once: what it had not saved is computed again by the next.
+JSON line each. What jobs print goes to their own log. When its input ends, because the runner is gone,
+the process ends at once: the next one computes again what it had not saved.
 """
 
 import errno
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _orders() -> "queue.SimpleQueue[str]":
-    """What comes in; the process ends with it."""
+    """Queue of incoming lines; the process exits when the input ends."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     source = os.fdopen(os.dup(0))
 
@@ -70,7 +70,7 @@ def _perform(study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcom
             try:
                 return _with_lock(run, job, order, stop)
             except Stopped:
-                return Outcome(job.name, "stopped", "its process was told to end")
+                return Outcome(job.name, "stopped", "its process was asked to end")
             finally:
                 stop.hold()
     except BlockingIOError:
@@ -110,7 +110,7 @@ def _protocol(document: dict[str, Any]) -> Protocol:
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Whether an error comes of a full disk; torch and safetensors raise errors of their own for it."""
+    """Return whether an error means a full disk; torch and safetensors raise errors of their own."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     says_so = any(words in str(error) for words in ("No space left", "quota exceeded"))

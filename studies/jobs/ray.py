@@ -26,7 +26,7 @@ class Ray(Executor):
         threads: cores of each job.
         gpus_per_job: GPUs, or part of one, of each job; 0 trains on the CPU.
         jobs: how many at a time at most; by default as many as the cluster has room for.
-        settings: what jobs are told.
+        settings: options that change no result.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Ray(Executor):
 
     @property
     def parallel(self) -> int:  # type: ignore[override]
-        """How many jobs the cluster has room for now; nodes may come and go."""
+        """Number of jobs that the cluster has room for now; nodes may come and go."""
         self._connect()
         has = self.ray.cluster_resources()
         room = int(has.get("CPU", 0) // self.threads)

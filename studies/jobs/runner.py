@@ -1,4 +1,4 @@
-"""Run a study: make its folder, have its jobs done, say how it goes."""
+"""Run a study: make its folder, run its jobs, report the progress."""
 
 import shlex
 import shutil
@@ -34,14 +34,14 @@ class Seen(NamedTuple):
 
 @dataclass
 class Summary:
-    """How a run ended."""
+    """Outcome of a run."""
 
     folder: Path
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     left: int = 0
     stopped: str = ""
-    """Why it ended early, if it did."""
+    """Reason why it ended early, if it did."""
 
 
 def run(
@@ -51,14 +51,14 @@ def run(
     say: Say | None = None,
     options: str = "",
 ) -> Summary:
-    """Have all jobs of a study done that are not done yet.
+    """Run every unfinished job of a study.
 
     Args:
         study: from :meth:`Study.from_file`.
-        folder: where its files go; what is there already is not done again.
+        folder: where its files go; finished jobs in it are kept.
         executor: where jobs run; by default on this machine, one thread each and as many at a time as cores.
         say: takes the lines of progress; by default they are printed to the standard error stream.
-        options: of ``unknot study run``, to be repeated by the lines that say how to go on.
+        options: of ``unknot study run``, to be repeated by the lines that say how to resume.
     """
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     folder, executor = Path(folder), executor or Local()
@@ -78,7 +78,7 @@ def run(
     try:
         lock.acquire()
     except Timeout:
-        say("Another runner is at work in this folder: they share its jobs, and none is done twice.")
+        say("Another runner works in this folder: the two share its jobs, and none runs twice.")
     outcomes = executor.run(folder, plan, todo)
     jobs = {job.name: job for job in mine}
     summary.left = len(todo)
@@ -136,7 +136,7 @@ def _check_classes(folder: Path, plan: Plan) -> None:
     for path in dict.fromkeys(path for job in plan.jobs for path in _class_paths(job.config)):
         if "." in path and not f"{path}.".startswith(known):
             raise ValueError(
-                f"{folder}: its jobs name {path}, which is none of unknot's classes and could run code. If you know "
+                f"{folder}: its jobs name {path}, which is not one of unknot's classes and could run code. If you know "
                 f"what it is, add --import {path.rpartition('.')[0]}."
             )
 
@@ -152,7 +152,7 @@ def _class_paths(part: Any) -> Iterator[str]:
 
 
 def clear_errors(folder: Path, plan: Plan) -> int:
-    """Let failed jobs be tried again: how many there are."""
+    """Forget the errors of failed jobs, so that they are retried; return how many there are."""
     failed = [job for job in plan.jobs if JobFolder(folder, job.name).state_of(plan.protocols) == "failed"]
     for job in failed:
         JobFolder(folder, job.name).clear_error()
@@ -182,7 +182,7 @@ class Display:
         self.seen: dict[str, Seen] = {}
 
     def begin(self, todo: list[Job]) -> None:
-        """What is going to happen, and how much disk it takes."""
+        """Report what is going to run, and how much disk it takes."""
         self.todo = {job.name: job for job in todo}
         begun = sum(JobFolder(self.folder, job.name).path.is_dir() for job in todo)
         needed = self.plan.bytes_per_job * len(todo)
@@ -195,10 +195,10 @@ class Display:
         if needed > free:
             self.say("The disk is too small for all of them: free some, or run in another folder (--folder).")
         if self.summary.failed:
-            self.say(f"{len(self.summary.failed)} failed before; try them again with: unknot study retry {self.again}")
+            self.say(f"{len(self.summary.failed)} failed before; retry them with: unknot study retry {self.again}")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
-        """One job ended."""
+        """Report a job that ended."""
         self.todo.pop(job.name, None)
         if outcome.seconds is not None:
             self.took.append(outcome.seconds)
@@ -209,7 +209,7 @@ class Display:
         self.tick()
 
     def tick(self) -> None:
-        """A line, if it is time for one."""
+        """Report the progress, if it is time."""
         now = time.monotonic()
         if now - self.last < self.interval:
             return
@@ -218,7 +218,7 @@ class Display:
         self.say(f"{clock()} {self.line()}")
 
     def line(self) -> str:
-        """How far all is."""
+        """Return the progress of all jobs as a line."""
         summary = self.summary
         rate = self._look()
         scoring = sum(progress.phase == "scoring" for progress in self.seen.values())
@@ -234,10 +234,10 @@ class Display:
         return ", ".join(parts)
 
     def _left(self, rate: float) -> str:
-        """How long the rest takes: by what jobs took so far, and until one has ended by their steps."""
+        """Estimate the time that is left: by the time of finished jobs, and before the first of them by steps."""
         now = time.monotonic()
         if not self.seen:
-            silent = f"no sign of life for {duration(now - self.alive)}" if self.alive else "starting"
+            silent = f"no progress for {duration(now - self.alive)}" if self.alive else "starting"
             return silent if self.todo else ""
         self.alive = now
         if self.took:
@@ -249,7 +249,7 @@ class Display:
         return f"{duration(steps / rate)} of training left, scores not counted" if rate else ""
 
     def _look(self) -> float:
-        """Look at the jobs that run; how many steps a second they do together."""
+        """Read the progress of running jobs; return their steps a second together."""
         before, rate = self.seen, 0.0
         self.seen = {}
         for name in self.todo:
@@ -264,11 +264,11 @@ class Display:
         return rate
 
     def end(self) -> None:
-        """How it ended, and how to go on."""
+        """Report how the run ended, and how to resume it."""
         summary = self.summary
         self.say(f"{clock()} {summary.done:,} of {len(self.jobs):,} done, {len(summary.failed)} failed.")
         if summary.stopped:
-            self.say(f"Stopped: {summary.stopped}. Nothing is lost; go on with: unknot study run {self.again}")
+            self.say(f"Stopped: {summary.stopped}. Resume with: unknot study run {self.again}")
         shared: dict[str, list[str]] = {}
         for name, message in summary.failed.items():
             shared.setdefault(message, []).append(name)
@@ -278,11 +278,11 @@ class Display:
             elif len(names) > 1:
                 self.say(f"  {len(names)} failed for the same reason: {_some(names)}")
         if summary.failed:
-            self.say(f"Try failed jobs again with: unknot study retry {self.again}")
+            self.say(f"Retry failed jobs with: unknot study retry {self.again}")
 
 
 def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
-    """Bytes that jobs will leave, about: their models and scores."""
+    """Estimate the bytes that jobs will leave: their models and scores."""
     import torch
 
     from unknot.training.settings import find_class
@@ -305,14 +305,14 @@ def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
 
 
 def describe(job: Job) -> str:
-    """A job in a few words."""
+    """Describe a job in a few words."""
     settings = {name.rpartition(".")[2]: value for name, value in job.settings.items()}
     what = f"{settings.pop('method')} on {settings.pop('dataset')}"
     return ", ".join([what, *(f"{name} {value}" for name, value in settings.items() if name not in NAMED)])
 
 
 NAMED = ("config", "strength")
-"""Settings that others say already."""
+"""Settings that others imply."""
 
 
 def _some(names: list[str]) -> str:
@@ -325,12 +325,12 @@ def clock() -> str:
 
 
 def show_bytes(number: float) -> str:
-    """A size for people."""
+    """Return a size as text."""
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
-    """A time for people."""
+    """Return a duration as text."""
     minutes = round(seconds / 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

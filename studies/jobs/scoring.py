@@ -22,7 +22,7 @@ def add_scores(
     Args:
         run: folder of the job.
         config: settings of the job.
-        protocols: scores that it shall have.
+        protocols: scores that it needs.
         imported: modules whose classes the settings may name.
         report: takes how many protocols are done, of how many.
     """

@@ -1,4 +1,4 @@
-"""The process that jobs run in, seen from the runner."""
+"""Client side of the process that jobs run in."""
 
 import json
 import os
@@ -27,19 +27,19 @@ RANKS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: ``done``, ``failed``, ``stopped``, ``busy`` (another process has it), ``full`` (the disk is) or
-    ``died`` (its process ended under it)."""
+    """Outcome of a job: ``done``, ``failed``, ``stopped``, ``busy`` (another process has it), ``full`` (the disk is) or
+    ``died`` (its process ended before it did)."""
 
     job: str
     what: str
     message: str = ""
     seconds: float | None = None
-    """What it took, unless it went on from an earlier state."""
+    """Time that it took, unless it resumed."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What jobs are told that changes no result.
+    """Options of jobs that change no result.
 
     Args:
         checkpoint_every: seconds between saves of the state that a job resumes from.
@@ -52,7 +52,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Order:
-    """What all jobs of a run are told."""
+    """Options of all jobs of a run."""
 
     study: str
     """The folder."""
@@ -68,7 +68,7 @@ class Order:
 
     @classmethod
     def of(cls, folder: Path, plan: Plan, settings: Settings, threads: int) -> "Order":
-        """That of the jobs of a plan."""
+        """Return the order for the jobs of a plan."""
         places = tuple(place for place in sys.path if place)
         return cls(
             str(folder.resolve()), plan.study.name, plan.protocols, settings, threads, plan.study.imported, places
@@ -95,7 +95,7 @@ class Worker:
         self.stopping = False
 
     def perform(self, job: Job) -> Outcome:
-        """Have a job done; blocks until it has ended, one way or another."""
+        """Run a job; blocks until it has ended, one way or another."""
         try:
             process = self._process()
         except OSError as error:  # too many of them, or too little memory
@@ -121,7 +121,7 @@ class Worker:
         return outcome
 
     def _process(self) -> "subprocess.Popen[str]":
-        """The one that is there, or a new one."""
+        """Return the running process, or start one."""
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "unknot.studies.jobs.process"],

@@ -1,4 +1,4 @@
-"""What a report opens with: scores by method and strength as pictures, and the same in plain sentences."""
+"""Opening of a report: scores by method and strength as pictures, and the same in sentences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -36,11 +36,11 @@ class Report:
     population: Population
     results: list[Result] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    """What an analysis that could not be made needs."""
+    """Requirements of the analyses that the table does not allow."""
     broken: dict[str, str] = field(default_factory=dict)
     """Errors that an analysis ended in, which the table should not have caused."""
     table: pd.DataFrame | None = None
-    """What claims are decided on, if the report is of all analyses."""
+    """Table that claims are decided on, if the report is of all analyses."""
     resamples: int = 500
 
     @cached_property
@@ -82,7 +82,7 @@ class Report:
         ]
         return pd.DataFrame(lines, columns=["analysis", "claim", "expected", "observed", "low", "high", "agrees"])
 
-    def write(self, folder: str | Path, title: str = "What this population shows") -> Path:
+    def write(self, folder: str | Path, title: str = "Results of this population") -> Path:
         """Write ``report.html``, which needs no other file, and beside it each figure (PNG) and table (CSV).
 
         ``report.md`` says the same in Markdown, and shows the figures that lie beside it.

@@ -17,7 +17,7 @@ from unknot.zoo.pretrained import arguments_of
 STUDIES = ["semi_supervised", "unsupervised", "unsupervised_selection", "weakly_supervised"]
 SMALL = [
     *("after2020", "capacity32", "correlated32", "dsprites32", "known32", "labels32", "long32", "means32"),
-    *("reasoning32", "rooms32", "s2_32", "shift32", "sparse32", "splits32", "told32", "unsupervised32", "weak32"),
+    *("reasoning32", "rooms32", "s2_32", "shift32", "sparse32", "splits32", "groups32", "unsupervised32", "weak32"),
     *("zoo32", "zoo64"),
 ]
 TABLE = {  # of the thesis, "Model's hyperparameters"

@@ -32,7 +32,7 @@ class Squares(GroundTruthDataset):
 
 
 class AskedToStop(BetaVAE):
-    """Is told to end right after its fifth step, when Lightning's callbacks were called already."""
+    """Receives a signal right after its fifth step, when Lightning's callbacks were called already."""
 
     def on_train_batch_end(self, *arguments):
         super().on_train_batch_end(*arguments)
@@ -64,7 +64,7 @@ def content(steps: int = 12, seeds: int = 2, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., dict[str, Any]]:
-    """What a small study says, with changes."""
+    """Content of a small study, with changes."""
     return content
 
 

@@ -348,10 +348,10 @@ def test_k_and_group_labels_find_planted_orders() -> None:
     table = pd.DataFrame(rows)
     by_k = analyses.adaptive_k(table, resamples=10)
     assert by_k.value < -0.9
-    told = analyses.group_labels(table, resamples=10)
-    assert told.number("the told model wins, k = 1").value == 1.0
-    assert told.number("the told model wins, k = rnd").value == 0.0
-    assert told.count()[:2] == (4, 4)
+    result = analyses.group_labels(table, resamples=10)
+    assert result.number("a model with group labels wins, k = 1").value == 1.0
+    assert result.number("a model with group labels wins, k = rnd").value == 0.0
+    assert result.count()[:2] == (4, 4)
 
 
 def test_reasoning_benefit_fades_as_planted() -> None:
@@ -495,7 +495,7 @@ def test_ties_are_half_a_win() -> None:
 
 
 def test_what_explains_nothing_is_said_in_words() -> None:
-    """A negative adjusted R² is no share of the variance, and of few models nothing can be told."""
+    """A negative adjusted R² is no share of the variance, and of few models nothing can be said."""
     said = []
     for seeds, seed in itertools.product((3, 20), range(4)):
         rng = np.random.default_rng(seed)
@@ -503,9 +503,7 @@ def test_what_explains_nothing_is_said_in_words() -> None:
         table = table.assign(dataset="dsprites", method="BetaVAE", mig=rng.random(2 * seeds))
         result = analyses.explained_variance(table, resamples=20)
         share = result.number("method and strength, adjusted R²").value
-        said.append(
-            "cannot be told from 6 models" if seeds == 3 else "no more" if share <= 0 else "is left to the seed"
-        )
+        said.append("6 models are too few" if seeds == 3 else "no more" if share <= 0 else "is left to the seed")
         assert said[-1] in result.shows
         assert "explain -" not in result.shows
     assert len({*said}) == 3

@@ -84,8 +84,8 @@ def test_what_is_done_is_shipped_and_the_rest_counted(
     monkeypatch.setattr(bundled_tables, "FOLDER", path.parent)
     table = load_results("tiny")
     assert table["status"].tolist() == ["done", "done", "done", "failed", "done"]
-    told = {name: table.attrs[name] for name in ("planned", "models", "failed", "core_hours", "core_hours_known_of")}
-    assert told == {"planned": 6, "models": 4, "failed": 1, "core_hours": 0.3, "core_hours_known_of": 3}
+    facts = {name: table.attrs[name] for name in ("planned", "models", "failed", "core_hours", "core_hours_known_of")}
+    assert facts == {"planned": 6, "models": 4, "failed": 1, "core_hours": 0.3, "core_hours_known_of": 3}
     assert table.attrs["scores"] == {"": {"num_train": 60, "num_test": 40, "seed": 0, "repeats": 1}}
     done = table[table["status"] == "done"]
     assert done["mig"].tolist() == [0.0, 0.333333, 0.666667, 1.33333]  # six digits, more than are ever printed
@@ -112,10 +112,10 @@ def test_an_unknown_table_names_those_that_are_there(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundled_tables, "FOLDER", tmp_path / "tables")
-    with pytest.raises(ValueError, match=r"There is no shipped table 'tine'; there are none\.$"):
+    with pytest.raises(ValueError, match=r"There is no bundled table 'tine'; there are none\.$"):
         load_results("tine")
     bundled_tables.ship_table(study, tmp_path / "tables")
-    with pytest.raises(ValueError, match=r"There is no shipped table 'tine'; there are tiny\.$"):
+    with pytest.raises(ValueError, match=r"There is no bundled table 'tine'; there are tiny\.$"):
         load_results("tine")
 
 

@@ -32,8 +32,8 @@ def start(*words: str | Path, cwd: Path) -> Runner:
 
 
 def end(runner: Runner) -> None:
-    _, told = runner.communicate(timeout=1800)
-    assert runner.returncode == 0, told
+    _, output = runner.communicate(timeout=1800)
+    assert runner.returncode == 0, output
 
 
 @pytest.fixture(scope="module")

@@ -149,9 +149,9 @@ def test_command_reports_several_as_one(tmp_path: Path, capsys: pytest.CaptureFi
         assert main([*words, "--out", str(tmp_path / "both")]) == 0
     assert "mean ρ between data sets" in capsys.readouterr().out
     page = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
-    assert page.startswith("# What dsprites32 and rooms32 show")
+    assert page.startswith("# Results of dsprites32 and rooms32")
     assert main(["study", "report", "dsprites31"]) == 1
-    assert re.search(r"no shipped table 'dsprites31'; there are .*\bdsprites32, .*rooms32", capsys.readouterr().err)
+    assert re.search(r"no bundled table 'dsprites31'; there are .*\bdsprites32, .*rooms32", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
@@ -170,7 +170,7 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
     (tmp_path / "table.xlsx").touch()
     with pytest.raises(ValueError, match=r"is a \.csv, \.parquet"):
         read_table(tmp_path / "table.xlsx")
-    with pytest.raises(ValueError, match="no shipped table"):
+    with pytest.raises(ValueError, match="no bundled table"):
         load_results("absent")
 
 

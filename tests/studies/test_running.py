@@ -162,10 +162,10 @@ def test_a_study_names_no_module_that_was_not_imported_by_hand(toys: Path, tiny:
 
 
 def test_a_folder_alone_runs_nobodys_code(whole: Path, toys: Path) -> None:
-    told = unknot("run", "whole", cwd=toys)
-    assert told.returncode == 1
-    assert "its jobs name toys.Squares, which is none of unknot's classes" in told.stderr
-    assert "add --import toys." in told.stderr
+    result = unknot("run", "whole", cwd=toys)
+    assert result.returncode == 1
+    assert "its jobs name toys.Squares, which is not one of unknot's classes" in result.stderr
+    assert "add --import toys." in result.stderr
 
 
 def test_one_s_own_module_is_found_wherever_the_runner_found_it(
@@ -243,8 +243,8 @@ def test_killed_jobs_and_runners_leave_no_trace(toys: Path, undisturbed: Any, st
                 while any(Path(f"/proc/{pid}").exists() for pid in workers):  # they notice that the runner is gone
                     time.sleep(0.01)
                 continue
-        _, told = runner.communicate(timeout=300)
-        assert runner.returncode == 0, told
+        _, output = runner.communicate(timeout=300)
+        assert runner.returncode == 0, output
     pd.testing.assert_frame_equal(results(folder)[undisturbed.columns], undisturbed, check_exact=True)
     for job in undisturbed["job"]:
         assert JobFolder(folder, job).curve.read_text() == JobFolder(toys / "whole", job).curve.read_text()
@@ -272,10 +272,10 @@ def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, st
     wait_for(lambda: any(folder.glob("jobs/*/*/progress.json")), other)
     lines: list[str] = []
     summary = run(plan, folder, one_at_a_time(), lines.append)
-    _, told = other.communicate(timeout=300)
+    _, output = other.communicate(timeout=300)
     assert "Another runner is at work in this folder" in lines[1]
     assert (summary.done, len(summary.failed), summary.left) == (6, 2, 0)
-    assert "6 of 8 done, 2 failed" in told
+    assert "6 of 8 done, 2 failed" in output
     table = results(folder)
     done = table[table["status"] == "done"].reset_index(drop=True)
     pd.testing.assert_frame_equal(done[undisturbed.columns], undisturbed, check_exact=True, check_dtype=False)
@@ -296,11 +296,11 @@ def test_ctrl_c_saves_the_state_and_says_how_to_go_on(toys: Path, study: Make) -
     steps = (toys / "long").glob
     wait_for(lambda: any(json.loads(p.read_text())["step"] for p in steps("jobs/*/*/progress.json")), runner)
     runner.send_signal(signal.SIGINT)
-    _, told = runner.communicate(timeout=180)
+    _, output = runner.communicate(timeout=180)
     assert runner.returncode == 130
     hint = "unknot study run long --jobs 1 --shard 1/1 --import toys\n"
-    assert f"Stopped: it was interrupted. Nothing is lost; go on with: {hint}" in told
-    assert "Traceback" not in told
+    assert f"Stopped: it was interrupted. Resume with: {hint}" in output
+    assert "Traceback" not in output
     assert len(list((toys / "long").glob("jobs/*/*/checkpoints/last.ckpt"))) == 1
     assert ", 1 interrupted, " in unknot("status", "long", cwd=toys).stdout
 
