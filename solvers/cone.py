@@ -27,7 +27,7 @@ _ALIASES = {
 }
 
 REBUILD_EVERY = 500
-"""Iterations after which θ is recomputed from its weights, so that the two never part."""
+"""Iterations after which θ is recomputed from its weights, which stops their rounding errors from growing apart."""
 
 
 def nonnegative_matching_pursuit(

@@ -429,7 +429,7 @@ class GradientCorrection(Correction):
             if step is None:
                 if not learnt:
                     break
-                hessian, learnt = self._smoothness * eye, False  # what was learnt misleads: begin again
+                hessian, learnt = self._smoothness * eye, False  # the learnt Hessian misleads: start again
                 continue
             move, change = step[0] - weights, step[2] - slopes
             curvature = float(move @ change)

@@ -267,7 +267,7 @@ def solve(problem: Problem, variant: str, rule: StepSize, run: Run, start: Decom
             if isinstance(point, _Logarithms):
                 point._look(x, point.pending)
             if point.moves >= REFRESH_EVERY:
-                if variant != "plain":  # θ and its weights must not part
+                if variant != "plain":  # rounding must not separate θ from its weights
                     weights /= weights.sum()
                     x = combine()
                 point.jump(x)

@@ -20,7 +20,7 @@ NEWER = ("blended-pairwise", "blended-corrective", "block-coordinate")
 VARIANTS = (*CLASSICAL, *NEWER)
 
 REBUILD_EVERY = 500
-"""Iterations after which away and pairwise steps recompute θ from its weights, so that the two never part."""
+"""Iterations after which away and pairwise steps recompute θ from its weights, which limits rounding errors."""
 
 
 @dataclass

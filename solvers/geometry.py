@@ -270,7 +270,7 @@ def acceleration_constant(atoms: Any, *, greedy: bool = True, dim: int | None = 
     """A safe ν for accelerated matching pursuit, or ν' for accelerated random pursuit (``greedy=False``).
 
     Atoms are drawn uniformly. With P̃ = E[zzᵀ] and P its pseudo-inverse, ν' is the largest generalised eigenvalue of
-    E[‖z‖_P² zzᵀ] against E[zzᵀ / ‖z‖²], exactly. For the greedy method the thesis wants ν at least
+    E[‖z‖_P² zzᵀ] against E[zzᵀ / ‖z‖²], exactly. For the greedy method the thesis requires ν at least
 
         E[(z̃ᵀd)² ‖z̃‖_P²] ‖z(d)‖² / (z(d)ᵀd)²   for every d met;
 

@@ -26,7 +26,7 @@ from typing_extensions import Unpack
 from unknot.solvers.atoms import AtomSet, Inexact, Product, as_atoms
 from unknot.solvers.objectives import Differentiable, Objective, as_objective
 from unknot.solvers.result import Result, Run, State, Status, check_gradient
-from unknot.solvers.structured import Atom, RankOne, as_tensor, choose, dot, is_finite, to_user, wants_numpy
+from unknot.solvers.structured import Atom, RankOne, as_tensor, choose, dot, is_finite, returns_numpy, to_user
 from unknot.solvers.terms import Agreement, Term
 
 Rule = Callable[[int], float]
@@ -352,7 +352,7 @@ class SampledEntries(StochasticObjective):
         self.batch_size = min(int(batch_size), len(flat))
         self.replacement = replacement
         self.smoothness = 2.0
-        self.numpy = wants_numpy(values)
+        self.numpy = returns_numpy(values)
 
     def average(self, d: Tensor, x: Iterate, rho: float, generator: torch.Generator) -> Tensor:
         """Two passes over the observed entries' averages; the batch itself is small."""
@@ -834,7 +834,7 @@ def read(smooth: StochasticObjective, atom_set: AtomSet, x0: Any) -> tuple[AtomS
     if smooth.adopts:
         if start is not None:
             dtype, device = start.dtype, start.device
-        numpy = smooth.numpy = wants_numpy(x0)
+        numpy = smooth.numpy = returns_numpy(x0)
     bound = atom_set.bind(dtype, device, numpy)
     if start is None:
         start = torch.zeros(tuple(shape), dtype=dtype, device=device)
@@ -878,13 +878,13 @@ def feasible_or_warn(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], 
     trend = float(np.polyfit(np.log(k[known]), np.log(distances[known]), 1)[0])
     if trend < TREND:
         return run.status
-    said = (
+    message = (
         f"the distance from the constraints is {distances[-1]:.4g} after {len(distances) - 1} iterations and does not "
         f"fall (like k^{trend:.2f}; expected k^-0.4 or faster)"
     )
     if certainly_infeasible(run, atom_set, x, terms, norms):
         warnings.warn(
-            f"{said}: the constraints are infeasible, no point of {atom_set} meets {', '.join(map(str, terms))}. "
+            f"{message}: the constraints are infeasible, no point of {atom_set} meets {', '.join(map(str, terms))}. "
             "Enlarge the set or loosen the constraints.",
             UserWarning,
             stacklevel=4,
@@ -892,7 +892,7 @@ def feasible_or_warn(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], 
         return Status.INFEASIBLE
     if distances[-1] > NEAR * np.nanmax(distances):
         warnings.warn(
-            f"{said}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
+            f"{message}: the constraints may be infeasible, or beta0 is too large; try a tenth of it.",
             UserWarning,
             stacklevel=4,
         )
@@ -970,9 +970,9 @@ def minimise_over_intersection(
     if shape is None or sets[1].shape != shape:
         raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
     size = math.prod(shape)
-    start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), wants_numpy(x0))
+    start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), returns_numpy(x0))
     smooth: Any = objective if stochastic else as_objective(objective)
-    numpy = wants_numpy(x0) if smooth.adopts else smooth.numpy
+    numpy = returns_numpy(x0) if smooth.adopts else smooth.numpy
     block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth, shape)
     result = solver(block, Product(*sets), Agreement(size), start, **options)
     u = as_tensor(result.x, "x")[:size].reshape(shape)

@@ -26,8 +26,8 @@ from unknot.solvers.structured import (
     is_array,
     is_sparse,
     norm,
+    returns_numpy,
     to_user,
-    wants_numpy,
 )
 
 __all__ = [
@@ -172,14 +172,7 @@ class LinearMap:
         """λ_max(AᵀA), by Lanczos where A is large."""
         if min(self.rows, self.columns) <= 512:
             return float(self._spectrum[-1])
-        operator = scipy.sparse.linalg.LinearOperator(
-            (self.columns, self.columns),
-            matvec=lambda x: self.adjoint(self.apply(torch.from_numpy(x).to(self.device, self.dtype))).cpu().numpy(),
-            dtype=np.float64,
-        )
-        start = np.random.default_rng(0).standard_normal(self.columns)
-        top = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)
-        return float(top[0]) * (1 + 1e-8)
+        return _top_eigenvalue(lambda x: self.adjoint(self.apply(x)), self)
 
     @cached_property
     def smallest_eigenvalue(self) -> float:
@@ -188,6 +181,18 @@ class LinearMap:
             return 0.0
         low, high = float(self._spectrum[0]), float(self._spectrum[-1])
         return low if low > 1e-13 * self.rows * high else 0.0
+
+
+def _top_eigenvalue(product: Callable[[Tensor], Tensor], like: LinearMap) -> float:
+    """A bound on the largest eigenvalue of a symmetric operator over the columns of a map, by Lanczos."""
+    operator = scipy.sparse.linalg.LinearOperator(
+        (like.columns, like.columns),
+        matvec=lambda x: product(torch.from_numpy(x).to(like.device, like.dtype)).cpu().numpy(),
+        dtype=np.float64,
+    )
+    start = np.random.default_rng(0).standard_normal(like.columns)
+    top = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)
+    return float(top[0]) * (1 + 1e-8)
 
 
 def read_pair(matrix: Any, target: Any, name: str) -> tuple[LinearMap, Tensor]:
@@ -269,7 +274,7 @@ class Objective(ABC):
 
     def gradient(self, x: Any) -> Any:
         """∇f(x), of the kind of x."""
-        return to_user(self._point(x).gradient(), wants_numpy(x))
+        return to_user(self._point(x).gradient(), returns_numpy(x))
 
     def __call__(self, x: Any) -> float:
         """f(x)."""
@@ -394,7 +399,7 @@ class SquaredDistance(QuadraticObjective):
 
     def __init__(self, target: Any, mask: Any = None) -> None:
         self.target = as_tensor(target, "target").contiguous()
-        self.numpy = wants_numpy(target)
+        self.numpy = returns_numpy(target)
         if not self.target.numel() or not self.target.ndim:
             raise ValueError(f"target has shape {list(self.target.shape)}: expected an array with at least one entry.")
         self.shape = tuple(self.target.shape)
@@ -514,7 +519,7 @@ class Quadratic(QuadraticObjective):
 
     def __init__(self, matrix: Any, linear: Any = None, constant: float = 0.0) -> None:
         self.map = LinearMap(matrix)
-        self.numpy = wants_numpy(matrix, linear)
+        self.numpy = returns_numpy(matrix, linear)
         if self.map.rows != self.map.columns:
             raise ValueError(f"matrix has shape {[self.map.rows, self.map.columns]}: expected a square matrix [n, n].")
         self._check_symmetric()
@@ -542,14 +547,7 @@ class Quadratic(QuadraticObjective):
     def _extremes(self) -> tuple[float, float]:
         """The smallest eigenvalue (0 where it would be expensive) and the largest."""
         if self.map.rows > 2048 or self.map.operator is not None:
-            operator = scipy.sparse.linalg.LinearOperator(
-                (self.map.rows, self.map.rows),
-                matvec=lambda x: self.map.apply(torch.from_numpy(x).to(self.device, self.dtype)).cpu().numpy(),
-                dtype=np.float64,
-            )
-            start = np.random.default_rng(0).standard_normal(self.map.rows)
-            top = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)
-            return 0.0, float(top[0]) * (1 + 1e-8)
+            return 0.0, _top_eigenvalue(self.map.apply, self.map)
         values = torch.linalg.eigvalsh(self.map.dense())
         low, high = float(values[0]), float(values[-1])
         if low < -1e-6 * max(high, 1e-300):
@@ -654,7 +652,7 @@ class LeastSquares(QuadraticObjective):
     def __init__(self, matrix: Any, target: Any, reduction: str = "sum") -> None:
         self.map, self.target = read_pair(matrix, target, "target")
         self.factor = mean_factor(reduction, self.map.rows)
-        self.numpy = wants_numpy(matrix, target)
+        self.numpy = returns_numpy(matrix, target)
         self.shape = (self.map.columns,)
         self.dtype, self.device = self.map.dtype, self.map.device
 
@@ -849,7 +847,7 @@ class Logistic(Objective):
         if not ridge >= 0:
             raise ValueError(f"ridge is {ridge}: expected 0 or more.")
         self.factor, self.ridge = mean_factor(reduction, self.map.rows), float(ridge)
-        self.numpy = wants_numpy(matrix, labels)
+        self.numpy = returns_numpy(matrix, labels)
         self.shape = (self.map.columns,)
         self.dtype, self.device = self.map.dtype, self.map.device
 

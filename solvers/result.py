@@ -15,7 +15,7 @@ from unknot.solvers.atoms import AtomSet, as_atoms
 from unknot.solvers.atoms.base import ROUNDING
 from unknot.solvers.lines import Point
 from unknot.solvers.objectives import Objective, as_objective
-from unknot.solvers.structured import Atom, Decomposition, as_tensor, dot, is_finite, norm, to_user, wants_numpy
+from unknot.solvers.structured import Atom, Decomposition, as_tensor, dot, is_finite, norm, returns_numpy, to_user
 
 
 class Status(str, Enum):
@@ -312,7 +312,7 @@ def read_problem(objective: Any, atoms: Any, x0: Any, smoothness: float | None) 
     if isinstance(x0, Result):
         warm, x0 = x0, x0.x
     start = None if x0 is None else as_tensor(x0, "x0")
-    kinds = [] if x0 is None else [wants_numpy(x0)]
+    kinds = [] if x0 is None else [returns_numpy(x0)]
     own = atom_set.kind()
     if own is not None:
         kinds.append(own.numpy)

@@ -68,7 +68,7 @@ def is_finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
-def wants_numpy(*values: Any) -> bool:
+def returns_numpy(*values: Any) -> bool:
     """Return whether results should be NumPy arrays: something was given, and no part of it was a torch tensor."""
     given = [value for value in values if value is not None]
     return bool(given) and not any(isinstance(value, Tensor) for value in given)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers.objectives import LinearMap
-from unknot.solvers.structured import as_tensor, is_sparse, to_user, wants_numpy
+from unknot.solvers.structured import as_tensor, is_sparse, returns_numpy, to_user
 
 
 class Term:
@@ -309,7 +309,7 @@ def project_simplex(y: Any, radius: float = 1.0) -> Any:
     ordered = flat.sort(descending=True).values
     thresholds = (ordered.cumsum(0) - radius) / torch.arange(1, len(flat) + 1).to(flat)
     threshold = thresholds[torch.nonzero(ordered > thresholds)[-1]]
-    return to_user((flat - threshold).clamp_min(0).to(tensor).reshape(tensor.shape), wants_numpy(y))
+    return to_user((flat - threshold).clamp_min(0).to(tensor).reshape(tensor.shape), returns_numpy(y))
 
 
 def project_l1_ball(y: Any, radius: float = 1.0) -> Any:
@@ -322,7 +322,7 @@ def project_l1_ball(y: Any, radius: float = 1.0) -> Any:
     tensor = as_tensor(y, "y")
     if float(tensor.abs().sum()) <= radius:
         return y
-    return to_user(tensor.sign() * project_simplex(tensor.abs(), radius), wants_numpy(y))
+    return to_user(tensor.sign() * project_simplex(tensor.abs(), radius), returns_numpy(y))
 
 
 def project_nuclear_ball(matrix: Any, radius: float = 1.0) -> Any:
@@ -339,7 +339,7 @@ def project_nuclear_ball(matrix: Any, radius: float = 1.0) -> Any:
         return matrix
     kept = project_simplex(values, radius)
     rank = int((kept > 0).sum())
-    return to_user((left[:, :rank] * kept[:rank]) @ right[:rank], wants_numpy(matrix))
+    return to_user((left[:, :rank] * kept[:rank]) @ right[:rank], returns_numpy(matrix))
 
 
 def project_psd_trace(matrix: Any, trace: float = 1.0) -> Any:
@@ -353,4 +353,4 @@ def project_psd_trace(matrix: Any, trace: float = 1.0) -> Any:
     """
     tensor = as_tensor(matrix, "matrix")
     values, vectors = torch.linalg.eigh((tensor + tensor.t()) / 2)
-    return to_user((vectors * project_simplex(values, trace)) @ vectors.t(), wants_numpy(matrix))
+    return to_user((vectors * project_simplex(values, trace)) @ vectors.t(), returns_numpy(matrix))

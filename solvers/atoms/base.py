@@ -24,8 +24,8 @@ from unknot.solvers.structured import (
     is_array,
     is_sparse,
     norm,
+    returns_numpy,
     to_user,
-    wants_numpy,
 )
 
 ROUNDING = 8.0
@@ -79,8 +79,8 @@ class AtomSet(ABC):
         """argmin_{z ∈ 𝒜} ⟨direction, z⟩ as a dense array of the direction's kind."""
         tensor = as_tensor(direction, "direction")
         self.check_shape(tuple(tensor.shape), "direction")
-        answer = self.bind(tensor.dtype, tensor.device, wants_numpy(direction)).ask(tensor.contiguous()).atom
-        return to_user(answer.dense().reshape(tensor.shape), wants_numpy(direction))
+        answer = self.bind(tensor.dtype, tensor.device, returns_numpy(direction)).ask(tensor.contiguous()).atom
+        return to_user(answer.dense().reshape(tensor.shape), returns_numpy(direction))
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "AtomSet":
         """The same set, with its arrays in the dtype and on the device of a run, and nothing remembered of others."""
@@ -136,7 +136,7 @@ class AtomSet(ABC):
             return project(x, self)
         tensor = as_tensor(x, "x")
         self.check_shape(tuple(tensor.shape), "x")
-        return to_user(self._project(tensor), wants_numpy(x))
+        return to_user(self._project(tensor), returns_numpy(x))
 
     def _project(self, x: Tensor) -> Tensor:
         raise ValueError(f"the projection on {self} is not known: minimise ½‖x - y‖² over it with frank_wolfe.")

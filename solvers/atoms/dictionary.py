@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unknot.solvers.atoms.base import Answer, AtomSet, below, slack
-from unknot.solvers.structured import Decomposition, Dense, Sparse, as_tensor, csr_tensor, is_sparse, wants_numpy
+from unknot.solvers.structured import Decomposition, Dense, Sparse, as_tensor, csr_tensor, is_sparse, returns_numpy
 
 
 class Dictionary(AtomSet):
@@ -35,7 +35,7 @@ class Dictionary(AtomSet):
         if allow_zero is not None:
             warnings.warn("allow_zero is deprecated: zero columns are allowed.", DeprecationWarning, stacklevel=2)
         self.symmetric = symmetric
-        self.numpy = wants_numpy(matrix)
+        self.numpy = returns_numpy(matrix)
         self.sparse = is_sparse(matrix)
         self._rows = _sparse_rows(matrix) if self.sparse else _dense_rows(matrix)
         if not self._rows.numel():

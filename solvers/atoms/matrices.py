@@ -158,7 +158,7 @@ class NuclearBall(_MatrixSet):
 class PSDTrace(_MatrixSet):
     """{X ⪰ 0 : tr X = trace}, or ``≤`` with ``equality=False``: atoms trace · u uᵀ, and 0 in the second case.
 
-    The oracle wants the smallest eigenvalue of the (symmetrised) direction. With equality its eigenvector is the
+    The oracle needs the smallest eigenvalue of the (symmetrised) direction. With equality its eigenvector is the
     answer even where the eigenvalue is positive; with inequality the answer is then 0.
 
     >>> import numpy as np
