@@ -195,7 +195,7 @@ def _head(inputs: int, outputs: int, probe: str) -> nn.Module:
 
 
 def _numbers(targets: Tensor, properties: Sequence[Property]) -> tuple[Tensor, Tensor]:
-    """What is subtracted from columns of targets and what they are divided by: 0 and 1 for classes."""
+    """Mean and standard deviation of the columns of targets that are numbers; 0 and 1 for classes."""
     real = targets[..., -1] == 1
     shift, scale = torch.zeros(targets.shape[2]), torch.ones(targets.shape[2])
     for prop in properties:

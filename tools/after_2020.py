@@ -67,7 +67,7 @@ def _mean(values: pd.Series) -> str:
 
 
 def _sentences(table: pd.DataFrame) -> list[str]:
-    """What the table shows, in five sentences whose numbers and directions are computed."""
+    """Return the five findings of the table; numbers and directions are computed."""
     mig = table.groupby(["dataset", "method"])["mig" + OTHER].mean().unstack("dataset")
     alone = mig["independent"].dropna().sort_values()
     both = mig.dropna(subset=["independent", "correlated"])
@@ -94,7 +94,7 @@ def _sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _moves(what: str, before: pd.Series, after: pd.Series) -> str:
-    """What a law does to the mean of a score over methods."""
+    """Describe how the mean of a score over methods changes."""
     first, second = f"{before.mean():.2f}", f"{after.mean():.2f}"
     if abs(before.mean() - after.mean()) < SAME:
         return f"leaves {what} about as it is, {first} and {second}"

@@ -1,4 +1,4 @@
-"""What every model of the zoo does the same: steps and their logs, optimisers, and what it says about itself."""
+"""Base class of all models: training steps and their logs, optimisers, and capabilities."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,10 +27,10 @@ class Model(Pretrained, pl.LightningModule):
     """Which models it is listed with."""
 
     batch: ClassVar[str] = "images"
-    """What it trains on: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as the DataModules give them."""
+    """Kind of batches: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as the DataModules give them."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """What can be asked of it. Commands, cards and the page ask nothing else:
+    """Operations that the model supports. Commands, cards and the page rely on nothing else:
 
     - ``"codes"``: ``represent(images)`` gives ``[N, D]``;
     - ``"decode"``: ``decode(codes)`` gives images ``[N, C, H, W]``;
@@ -41,7 +41,7 @@ class Model(Pretrained, pl.LightningModule):
     """
 
     activity_name: ClassVar[str] = "variance"
-    """What :meth:`activity` measures, for labels."""
+    """Name of the quantity that :meth:`activity` measures, for labels."""
 
     image_shape: tuple[int, int, int]
 
@@ -156,7 +156,7 @@ class Model(Pretrained, pl.LightningModule):
         self._report(stage, terms, batch_idx, len(images))
         return terms
 
-    # What surrounds the mathematics is no matter for torch.compile.
+    # Keep bookkeeping out of the compiled graph.
 
     @torch.compiler.disable
     def _look_at(self, images: Tensor, batch_idx: int) -> None:
@@ -181,7 +181,7 @@ class Model(Pretrained, pl.LightningModule):
         return [Noise()]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimiser is made for."""
+        """Return the parameters to optimise, in groups."""
         return [{"params": list(self.parameters())}]
 
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> Any:
@@ -192,7 +192,7 @@ class Model(Pretrained, pl.LightningModule):
         """:attr:`optimizer`, or else Adam; and :attr:`scheduler`, or else the model's own schedule."""
         groups = self.parameter_groups()
         if self.optimizer is None:
-            # One kernel for all parameters. With a gradient scaler it could not clip, so only where there is none;
+            # One kernel for all parameters. With a gradient scaler it could not clip, so only without one;
             # and Lightning takes any mixed precision for one with a scaler.
             trainer = self._trainer
             clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
@@ -219,12 +219,12 @@ class Model(Pretrained, pl.LightningModule):
             )
 
     def setup(self, stage: str) -> None:
-        """Say what a checkpoint came without, where that matters."""
+        """Warn of parts that the checkpoint did not have, where that matters."""
         if stage != "predict":
             self.warn_of_absent()
 
     def on_fit_start(self) -> None:
-        """Say what the weights will come from."""
+        """Record the data set that the weights will come from."""
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
         self.fitted_on(getattr(dataset, "name", None))
 
@@ -236,7 +236,7 @@ class Model(Pretrained, pl.LightningModule):
             checkpoint["optimizer"] = type(self._trainer.optimizers[0]).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember what the weights come from."""
+        """Restore the origin of the weights."""
         self.trained_on, self.fine_tuned_from = checkpoint.get("trained_on"), checkpoint.get("fine_tuned_from")
         if self._trainer is not None and self._trainer.state.fn == "fit":
             self._resumed_optimizer = checkpoint.get("optimizer")

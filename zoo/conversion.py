@@ -193,7 +193,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"{path}: not a file of tensors alone, and reading other objects could run code. Save only the weights: "
             "torch.save(model.state_dict(), file)."
         ) from None
-    except Exception as error:  # a file that is none of torch's makes it raise all kinds
+    except Exception as error:  # torch raises all kinds of errors for files of other formats
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ValueError(f"{path}: not a file of torch.save or safetensors ({reason}).") from None
     for key in ("state_dict", "model_state_dict"):
@@ -223,11 +223,11 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _part(weights: Weights, prefix: str, path: Path) -> dict[str, Tensor]:
     """Tensors of the encoder or the decoder, without what batch normalisation counts."""
-    found = {name: tensor for name, tensor in weights.items() if name.startswith(prefix) or f".{prefix}" in name}
-    found = {name: tensor for name, tensor in found.items() if not name.endswith("num_batches_tracked")}
-    if len(found) < 4:
+    matches = {name: tensor for name, tensor in weights.items() if name.startswith(prefix) or f".{prefix}" in name}
+    matches = {name: tensor for name, tensor in matches.items() if not name.endswith("num_batches_tracked")}
+    if len(matches) < 4:
         raise ValueError(f"{path}: no weights called {prefix}...; there are {', '.join(list(weights)[:3]) or 'none'}.")
-    return found
+    return matches
 
 
 def _pairs(weights: Weights) -> list[tuple[Tensor, Tensor]]:

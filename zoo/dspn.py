@@ -94,27 +94,27 @@ class DSPNSetPredictor(SetPredictor):
     def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
         """Besides the terms of :meth:`SetPredictor.losses`: ``representation``."""
         images, targets = check_targets(batch)
-        wanted = self.represent(images)
-        predicted = self._descend(wanted, self.num_iterations)
+        goal = self.represent(images)
+        predicted = self._descend(goal, self.num_iterations)
         terms = self.objective(predicted, targets)
         pairs = max(1, min(self.num_slots, targets.shape[1]))
         terms["representation"] = F.smooth_l1_loss(
-            at_least_float(self.encode_set(inner_coordinates(targets.to(wanted)))), at_least_float(wanted)
+            at_least_float(self.encode_set(inner_coordinates(targets.to(goal)))), at_least_float(goal)
         )
         terms["loss"] = terms["loss"] / pairs + self.representation_weight * terms["representation"]
         return predicted, terms
 
-    def _descend(self, wanted: Tensor, num_iterations: int) -> PredictedSets:
+    def _descend(self, goal: Tensor, num_iterations: int) -> PredictedSets:
         # Gradients with respect to the set are needed in evaluation too, where Lightning switches autograd off.
         training = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
-            wanted = wanted if training else wanted.clone()
-            sets = self.start.expand(len(wanted), -1, -1)
+            goal = goal if training else goal.clone()
+            sets = self.start.expand(len(goal), -1, -1)
             sets = sets if sets.requires_grad else sets.clone().requires_grad_()
             history = []
             for _ in range(num_iterations):
                 distance = F.smooth_l1_loss(
-                    at_least_float(self.encode_set(sets)), at_least_float(wanted), reduction="none"
+                    at_least_float(self.encode_set(sets)), at_least_float(goal), reduction="none"
                 )
                 (slope,) = torch.autograd.grad(distance.mean(1).sum(), sets, create_graph=training)
                 sets = sets - self.inner_lr * slope

@@ -1,6 +1,6 @@
 """Likelihoods p(x|z): what the decoder's outputs mean, which images they allow, and how far they are from an image.
 
-A likelihood of one's own subclasses :class:`Likelihood` and is given to a model as a module, or by name once it is
+Your own likelihood subclasses :class:`Likelihood` and is given to a model as a module, or by name once it is
 registered with :func:`~unknot.zoo.register_network`.
 """
 
@@ -51,7 +51,7 @@ class Likelihood(nn.Module):
 
 
 class Bernoulli(Likelihood):
-    """Of each pixel, by its logit, the decoder of the studies: -log p(x|z) is the cross-entropy, for grey pixels too.
+    """Bernoulli likelihood of each pixel, by its logit, as in the studies: the cross-entropy, also of grey pixels.
 
     >>> Bernoulli()(torch.ones(2, 1, 4, 4), torch.zeros(2, 1, 4, 4)) / 16  # log 2
     tensor(0.6931)

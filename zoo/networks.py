@@ -292,16 +292,16 @@ def output_shape(network: nn.Module, input_shape: Sequence[int], role: str, expe
                 f"The {role} {type(network).__name__} cannot take {list(zeros.shape)}: {reason}"
             ) from error
     if not isinstance(output, Tensor) or output.ndim < 2 or len(output) != 1:
-        found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
-            f"The {role} {type(network).__name__} gives {found} for {list(zeros.shape)}; expected {expected}, one "
+            f"The {role} {type(network).__name__} gives {shape} for {list(zeros.shape)}; expected {expected}, one "
             "tensor with a row for each input."
         )
     return tuple(output.shape[1:])
 
 
 def margins(sides: tuple[int, int], multiple: int) -> tuple[int, int, int, int]:
-    """What to add left, right, above and below so that both sides (height, width) are multiples.
+    """Padding left, right, above and below that makes both sides (height, width) multiples of a number.
 
     >>> margins((28, 64), 16)
     (0, 0, 2, 2)
@@ -316,7 +316,7 @@ def crop(images: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
 
 
 def check_widths(widths: Sequence[int]) -> list[int]:
-    """Refuse widths of layers that are none."""
+    """Check widths of layers."""
     if not isinstance(widths, list | tuple) or not 1 <= len(widths) <= MAX_LAYERS:
         raise ValueError(f"hidden must be 1 to {MAX_LAYERS} whole numbers, got {widths!r}.")
     return [whole("Each of hidden", width) for width in widths]
@@ -366,5 +366,5 @@ def check_images(
         low, high = torch.aminmax(images.detach())
         least, most = support
         if not (low >= least and high <= most and low > -math.inf and high < math.inf):
-            wanted = f"[0, 1]: {remedy}" if support == (0, 1) else f"finite values from {least:g} to {most:g}"
-            raise ValueError(f"Image values reach from {low:.4g} to {high:.4g}, expected {wanted}.")
+            expected = f"[0, 1]: {remedy}" if support == (0, 1) else f"finite values from {least:g} to {most:g}"
+            raise ValueError(f"Image values reach from {low:.4g} to {high:.4g}, expected {expected}.")

@@ -130,7 +130,7 @@ class SlotAutoEncoder(TokenModel):
     represent = encode
 
     def decode(self, slots: Tensor) -> Decomposition:
-        """What slots ``[B, K, D]`` draw, each and together."""
+        """Decode slots ``[B, K, D]``, each on its own, and mix the results."""
         small = slots.to(self.dtype).flatten(0, 1)[..., None, None].expand(-1, -1, *self.small)
         drawn = at_least_float(self.decoder(self.position(small))).unflatten(0, slots.shape[:2])
         parts, masks = (drawn[:, :, :-1] + 1) / 2, drawn[:, :, -1].softmax(1)

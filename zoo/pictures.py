@@ -85,7 +85,7 @@ class Pictures(pl.Callback):
         self._drawn = -1
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take a held-out batch, or, where there is none, wait for the first one."""
+        """Take a held-out batch, or wait for the first one."""
         loaders = getattr(trainer, "val_dataloaders", None)
         if loaders is not None:
             with kept_generators(pl_module.device):  # a loader that is begun draws a seed

@@ -46,13 +46,13 @@ class Pretrained(ShowsArguments):
     """The checkpoint that the weights come from: folder, repository and commit. None once they are trained on."""
 
     fine_tuned_from: str | None = None
-    """What was loaded before the weights were trained on."""
+    """Reference of the checkpoint that training started from."""
 
     training_only: ClassVar[tuple[str, ...]] = ()
     """Names of the modules that serve training alone; a checkpoint may come without them."""
 
     begun_anew: tuple[str, ...] = ()
-    """Those of them that the checkpoint came without: their weights are as they were initialised."""
+    """Missing parts: their weights are as they were initialised."""
 
     annealed: dict[str, dict[str, float]]
     """Arguments that changed during training, see :class:`~unknot.zoo.Anneal`; their last value is in ``hparams``."""
@@ -93,7 +93,7 @@ class Pretrained(ShowsArguments):
             parts = " and ".join(self.begun_anew)
             warnings.warn(
                 f"{self.hub_repo or 'This checkpoint'} was stored for use, without what serves training alone: its "
-                f"{parts} is not the one that it was trained with but begins anew. Losses that depend on it mean "
+                f"{parts} is missing from the checkpoint and was re-initialised. Losses that depend on it mean "
                 "nothing until it has learnt, and training on is not what the run itself would have done.",
                 stacklevel=2,
             )
@@ -351,7 +351,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
     weights = _read_weights(source, model, config.get("weights"))
     absent = _absent(model, weights)
     if absent or any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
-        # A network of one's own computes something that is not saved; the sizes are known to be right by now.
+        # Your own network computes something that is not saved; the sizes are known to be right by now.
         with kept_generators():
             model = cls(**arguments)
     model.load_state_dict(weights, strict=not absent, assign=True)  # the names were compared already
@@ -377,7 +377,7 @@ def _longest(value: Any) -> int:
 
 
 def _belongs(name: str, parts: Iterable[str]) -> bool:
-    """Whether a tensor is of one of these modules."""
+    """Return whether a tensor belongs to one of these modules."""
     return any(name.startswith(f"{part}.") for part in parts)
 
 
@@ -411,15 +411,15 @@ def _read_weights(
         path = _weights_path(source, recorded)
         with safetensors.safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            absent = _absent(model, found)
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            absent = _absent(model, shapes)
             expected = {name: tensor for name, tensor in expected.items() if not _belongs(name, absent)}
-            problems = [f"no {name}" for name in sorted(expected.keys() - found)]
-            problems += [f"unexpected {name}" for name in sorted(found.keys() - expected)]
+            problems = [f"no {name}" for name in sorted(expected.keys() - shapes)]
+            problems += [f"unexpected {name}" for name in sorted(shapes.keys() - expected)]
             problems += [
-                f"{name} is {found[name]} and not {tuple(tensor.shape)}"
+                f"{name} is {shapes[name]} and not {tuple(tensor.shape)}"
                 for name, tensor in expected.items()
-                if name in found and found[name] != tuple(tensor.shape)
+                if name in shapes and shapes[name] != tuple(tensor.shape)
             ]
             problems += [
                 f"{name} is {part.get_dtype()}"
@@ -428,8 +428,10 @@ def _read_weights(
             ]
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-                told = "; ".join(_plain(problem) for problem in problems[:3])
-                raise ValueError(f"{label}: not the weights of this {type(model).__name__} ({told}{more}). {otherwise}")
+                shown = "; ".join(_plain(problem) for problem in problems[:3])
+                raise ValueError(
+                    f"{label}: not the weights of this {type(model).__name__} ({shown}{more}). {otherwise}"
+                )
             if recorded not in (None, sha256_of(path)):
                 raise ValueError(
                     f"{label}: damaged, or not the weights that {CONFIG} belongs to, whose SHA-256 is {recorded}. Copy "
@@ -447,7 +449,7 @@ def _read_weights(
 
 
 def _plain(text: object) -> str:
-    """What a stranger wrote, for a message: short, and without what a terminal obeys."""
+    """Text from an untrusted file for a message: short, and without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:200])
 
 
@@ -459,7 +461,7 @@ def _like(stored: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def _stored_as(stored: str, dtype: torch.dtype) -> bool:
-    """Whether a type of safetensors may hold values of a type of torch: floats any float, others only their own.
+    """Return whether a type of safetensors may hold values of a type of torch: floats any float, others only their own.
 
     >>> _stored_as("F16", torch.float32), _stored_as("I64", torch.int64), _stored_as("I32", torch.float32)
     (True, True, False)

@@ -40,7 +40,7 @@ SLOPE = 0.2
 
 
 class Quantised(NamedTuple):
-    """What the encoder gives, the nearest values, and their numbers: each ``[N, D]``."""
+    """Continuous latents, the nearest values, and the indices of these: each ``[N, D]``."""
 
     continuous: Tensor
     codes: Tensor
@@ -160,8 +160,8 @@ class QLAE(Model):
     def decode(self, codes: Tensor) -> Tensor:
         """Mean image for codes ``[N, D]``, of these values or others: ``[N, C, H, W]``."""
         if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
-            found = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
-            raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
+            shape = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
+            raise ValueError(f"Codes are {shape}, expected a tensor [N, {self.latent_dim}].")
         return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
 
     @torch.no_grad()

@@ -244,13 +244,13 @@ class WReN(Model):
     def check_panels(self, context: Tensor, answers: Tensor) -> None:
         """Refuse panels that this model does not take."""
         shape = self.image_shape if self.embedding == "images" else (len(self.sizes) or self.code_dim,)
-        wanted = ", ".join(map(str, shape))
+        expected = ", ".join(map(str, shape))
         for name, panels, count in (("context", context, CONTEXT), ("answers", answers, None)):
             fits = panels.ndim == 2 + len(shape) and tuple(panels.shape[2:]) == shape
             if not fits or panels.shape[1] < 1 or (count and panels.shape[1] != count):
                 raise ValueError(
                     f"The {name} has shape {list(panels.shape)}; a WReN on {self.embedding} expects "
-                    f"[B, {count or 'answers'}, {wanted}]. Build the model for these panels, or give it others."
+                    f"[B, {count or 'answers'}, {expected}]. Build the model for these panels, or give it others."
                 )
 
     # Training

@@ -22,14 +22,14 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {}
 """Encoders, decoders and likelihoods by name."""
 
 Network = str | dict[str, Any] | nn.Module | None
-"""What a model takes for a network: a registered name, ``{"name": ..., **arguments}``, a module, or nothing."""
+"""A network as models accept it: a registered name, ``{"name": ..., **arguments}``, a module, or ``None``."""
 
 Class = TypeVar("Class", bound=type[Any])
 Maker = TypeVar("Maker", bound=Callable[..., nn.Module])
 
 
 def register_model(cls: Class) -> Class:
-    """Make a model of one's own known by the name of its class, so that its checkpoints load.
+    """Register your own model under the name of its class, so that its checkpoints load.
 
     >>> from unknot.zoo import BetaVAE, list_models, register_model
     >>> @register_model
@@ -39,7 +39,7 @@ def register_model(cls: Class) -> Class:
     (True, False)
     """
     if not (isinstance(cls, type) and hasattr(cls, "from_pretrained") and hasattr(cls, "losses")):
-        raise TypeError(f"@register_model is for a subclass of unknot.zoo.Model, such as VAE; {cls!r} is none.")
+        raise TypeError(f"@register_model is for a subclass of unknot.zoo.Model, such as VAE, got {cls!r}.")
     _claim(MODELS, cls.__name__, cls)
     return cls
 
@@ -50,7 +50,7 @@ def register_network(target: Any = None, *, name: str | None = None) -> Any:
     Models then take the name, or ``{"name": ..., **arguments}``, as ``encoder``, ``decoder`` or ``likelihood``.
     Networks that the class or the function makes remember how they were made, so that a model which was given one as a
     module can be saved too. Checkpoints choose the arguments when they are loaded: register nothing that
-    should not be called by a stranger, such as a function that downloads what it is told.
+    should not be called by a stranger, such as a function that downloads from an address in its arguments.
 
     Args:
         target: an ``nn.Module`` class, or a function that returns a module. Arguments called ``image_shape`` and
@@ -150,7 +150,7 @@ def make_network(given: Network, role: str, default: str, **sizes: Any) -> tuple
 
 
 def _recipe(module: nn.Module) -> dict[str, Any]:
-    """How a module was made, or, where that is not known or is no JSON, the name of its class for messages."""
+    """Description by which a module was made, or the name of its class where that is unknown or not JSON."""
     recipe = module.__dict__.get("_made_by")
     try:
         return json.loads(json.dumps(recipe)) if recipe else {"unregistered": type(module).__name__}

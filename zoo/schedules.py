@@ -1,4 +1,4 @@
-"""What changes during training: a strength such as β, and the learning rate. Both are functions of the step alone."""
+"""Schedules of a strength such as β and of the learning rate. Both are functions of the step alone."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from unknot.lightning import pl
 class Anneal(pl.Callback):
     """Change an argument of the model, such as ``beta``, from ``start`` to ``end`` over the first steps.
 
-    The value is a function of the Trainer's ``global_step``, so that a resumed run goes on exactly. A saved model has
+    The value is a function of the Trainer's ``global_step``, so that a resumed run continues exactly. A saved model has
     the value of its last step as argument, and its card tells how it came there.
 
     Args:
@@ -83,7 +83,7 @@ class WarmupCosine(torch.optim.lr_scheduler.LambdaLR):
         optimizer: whose rates to move.
         warmup_steps: steps of the rise.
         total_steps: step at which it reaches 0, usually ``max_steps``.
-        last_epoch: step to go on from; -1 starts.
+        last_epoch: step to continue from; -1 starts.
 
     >>> weights = [torch.nn.Parameter(torch.zeros(1))]
     >>> schedule = WarmupCosine(torch.optim.SGD(weights, lr=1.0), warmup_steps=2, total_steps=6)

@@ -193,9 +193,9 @@ class SupervisedVAE(_Labelled):
 
 def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(batch, tuple | list) or len(batch) < 3:  # what comes after them is for metrics
-        found = f"{len(batch)} tensors" if isinstance(batch, tuple | list) else "one tensor"
+        given = f"{len(batch)} tensors" if isinstance(batch, tuple | list) else "one tensor"
         raise ValueError(
-            f"A semi-supervised model needs batches (images, labelled_images, labels), got {found}: use "
+            f"A semi-supervised model needs batches (images, labelled_images, labels), got {given}: use "
             "LabelledDataModule, or a data set that returns these three."
         )
     images, labelled_images, labels = batch[:3]

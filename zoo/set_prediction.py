@@ -73,15 +73,15 @@ def set_loss(predictions: Tensor, targets: Tensor, attribute_loss: str = "huber"
     """
     slot, target = match_sets(predictions, targets)
     matched = predictions.gather(1, slot[..., None].expand(-1, -1, predictions.shape[2]))
-    wanted = targets.gather(1, target[..., None].expand(-1, -1, targets.shape[2]))
-    matched, wanted = at_least_float(matched), at_least_float(wanted)
-    each = huber(matched - wanted)
+    matched_targets = targets.gather(1, target[..., None].expand(-1, -1, targets.shape[2]))
+    matched, matched_targets = at_least_float(matched), at_least_float(matched_targets)
+    each = huber(matched - matched_targets)
     if attribute_loss == "cross_entropy":
         numbers = slice(COORDINATES.stop, None)
         logits = torch.logit(matched[..., numbers], eps=1e-6)
-        surprise = F.binary_cross_entropy_with_logits(logits, wanted[..., numbers], reduction="none")
+        surprise = F.binary_cross_entropy_with_logits(logits, matched_targets[..., numbers], reduction="none")
         each = torch.cat([each[..., COORDINATES], surprise], dim=-1)
-        each = torch.cat([each[..., :REAL] * wanted[..., REAL:], each[..., REAL:]], dim=-1)
+        each = torch.cat([each[..., :REAL] * matched_targets[..., REAL:], each[..., REAL:]], dim=-1)
     return each.mean(-1)
 
 
@@ -100,7 +100,7 @@ class PredictedSets(NamedTuple):
 
 
 class SetPredictor(TokenModel):
-    """What the models for set prediction share; a subclass says how to come to a set in :meth:`predict_sets`.
+    """Base class of models that predict sets; a subclass implements :meth:`predict_sets`.
 
     Args:
         num_slots: K, the number of rows of a predicted set.
@@ -157,7 +157,7 @@ class SetPredictor(TokenModel):
         return self.predict_and_compare(batch)[1]
 
     def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
-        """What is predicted for a batch, and the terms of :meth:`losses` that it has."""
+        """Return the predicted sets of a batch and the terms of :meth:`losses`."""
         images, targets = check_targets(batch)
         predicted = self.predict_sets(images)
         return predicted, self.objective(predicted, targets)

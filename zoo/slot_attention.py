@@ -22,7 +22,7 @@ Gradient = Literal["full", "implicit", "bilevel"]
 
 
 class Slots(NamedTuple):
-    """What Slot Attention returns.
+    """Output of Slot Attention.
 
     Args:
         slots: after the last iteration, ``[B, K, D]``.

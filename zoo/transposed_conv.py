@@ -64,9 +64,9 @@ class Quick(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Those of the transposed convolution, and for the bias a sum."""
         maps, weight = ctx.saved_tensors
-        wanted = [*ctx.needs_input_grad[:2], False]
+        needed = [*ctx.needs_input_grad[:2], False]
         for_maps, for_weight, _ = torch.ops.aten.convolution_backward(
-            gradient, maps, weight, None, ctx.stride, ctx.padding, [1, 1], True, ctx.output_padding, 1, wanted
+            gradient, maps, weight, None, ctx.stride, ctx.padding, [1, 1], True, ctx.output_padding, 1, needed
         )
         for_bias = gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
         return for_maps, for_weight, for_bias, None, None, None

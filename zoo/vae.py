@@ -35,7 +35,7 @@ class Posterior(NamedTuple):
 
 
 class VAE(Model):
-    """What all variational autoencoders of the zoo share; a variant overrides :meth:`regularizer`.
+    """Base class of variational autoencoders; a variant overrides :meth:`regularizer`.
 
     Every variant takes these arguments besides its own.
 
@@ -120,8 +120,8 @@ class VAE(Model):
     def decode(self, codes: Tensor) -> Tensor:
         """Mean image for codes ``[N, D]``: ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
         if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
-            found = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
-            raise ValueError(f"Codes are {found}, expected a tensor [N, {self.latent_dim}].")
+            shape = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
+            raise ValueError(f"Codes are {shape}, expected a tensor [N, {self.latent_dim}].")
         return self.likelihood.mean(self.decoder(codes.to(self.dtype)))
 
     @torch.no_grad()
@@ -136,7 +136,7 @@ class VAE(Model):
     # Objective
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is added to the reconstruction loss, and further scalars to log.
+        """Return the term that is added to the reconstruction loss, and further scalars to log.
 
         Here it is KL(q(z|x) || p(z)), the second term of the negative ELBO.
 
@@ -161,13 +161,13 @@ class VAE(Model):
         z = posterior.sample()
         reconstruction = self.reconstruction_loss(images, without_traces(self.decoder(z.to(self.dtype))))
         kl = posterior.kl().sum(1).mean()
-        found = self.regularizer(posterior, z, kl)
-        if not isinstance(found, tuple):
+        result = self.regularizer(posterior, z, kl)
+        if not isinstance(result, tuple):
             raise TypeError(
                 f"{type(self).__name__}.regularizer must return its value and a dictionary of what to log besides, "
-                f"such as `value, {{}}`, got {type(found).__name__}."
+                f"such as `value, {{}}`, got {type(result).__name__}."
             )
-        regularizer, logged = found
+        regularizer, logged = result
         terms = {"reconstruction": reconstruction, "kl": kl, "elbo": -(reconstruction + kl), **logged}
         return terms | {"loss": self.reconstruction_weight * reconstruction + regularizer}
 

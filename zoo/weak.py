@@ -140,7 +140,7 @@ class GVAE(BetaVAE):
         return known_shared(changed, self.latent_dim)
 
     def average(self, first: Posterior, second: Posterior) -> Posterior:
-        """What replaces the shared codes."""
+        """Average that replaces the shared latents of both images."""
         return arithmetic_average(first, second)
 
     def aggregate(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Posterior:
@@ -149,8 +149,8 @@ class GVAE(BetaVAE):
         average = self.average(first, second)
         return Posterior(
             *(
-                torch.cat([torch.where(shared, ours, one), torch.where(shared, ours, other)])
-                for ours, one, other in zip(average, first, second, strict=True)
+                torch.cat([torch.where(shared, mean, left), torch.where(shared, mean, right)])
+                for mean, left, right in zip(average, first, second, strict=True)
             )
         )
 
@@ -163,8 +163,8 @@ class GVAE(BetaVAE):
         first, second, changed = _pair(batch)
         images = torch.cat([first, second])
         mean, logvar = self.encode(images)
-        one, other = (Posterior(*halves) for halves in zip(mean.chunk(2), logvar.chunk(2), strict=True))
-        terms = self.objective(images, self.aggregate(one, other, changed))
+        first_half, second_half = (Posterior(*halves) for halves in zip(mean.chunk(2), logvar.chunk(2), strict=True))
+        terms = self.objective(images, self.aggregate(first_half, second_half, changed))
         terms["weak_reconstruction"] = 2 * terms["reconstruction"]
         return terms
 
@@ -195,7 +195,7 @@ class MLVAE(GVAE):
 
 
 class _Adaptive(GVAE):
-    """What :class:`AdaGVAE` and :class:`AdaMLVAE` change: the shared codes are estimated for every pair."""
+    """Adaptive estimate of the shared latents of every pair, for :class:`AdaGVAE` and :class:`AdaMLVAE`."""
 
     def __init__(self, beta: float = 1.0, num_changed: int | None = None, **model: Any) -> None:
         super().__init__(beta, **model)
@@ -250,9 +250,9 @@ def _pair(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     parts = list(batch) if isinstance(batch, tuple | list) else [batch]
     tensors = all(isinstance(part, Tensor) for part in parts)
     if len(parts) < 2 or not tensors or parts[0].shape != parts[1].shape:
-        found = " and ".join(str(list(part.shape)) if isinstance(part, Tensor) else repr(part)[:20] for part in parts)
+        shapes = " and ".join(str(list(part.shape)) if isinstance(part, Tensor) else repr(part)[:20] for part in parts)
         raise ValueError(
-            f"A weakly-supervised model needs pairs, (first, second) of the same shape [N, C, H, W], got {found}: "
+            f"A weakly-supervised model needs pairs, (first, second) of the same shape [N, C, H, W], got {shapes}: "
             "use PairDataModule or FramePairDataModule, or a data set that returns two images."
         )
     return batch[0], batch[1], batch[2] if len(batch) > 2 else None

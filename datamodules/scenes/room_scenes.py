@@ -214,7 +214,7 @@ def _draw(
 
 
 def _lit(camera: Camera, solids: Solids, hits: Hits) -> tuple[Tensor, Tensor]:
-    """How much light hits of objects send to the camera, times their colour and besides: each ``[V]``."""
+    """Matte light, which takes the colour of the object, and gloss, which does not, of every hit: each ``[V]``."""
     point, normal = points(hits, solids), normals(hits, solids, bevel=0.06)
     toward = F.normalize(torch.tensor(LAMP)[:, None] - point, dim=0)
     view = F.normalize(camera.position[solids.scene[hits.solid]].T - point, dim=0)

@@ -1,4 +1,4 @@
-"""What every VAE of the zoo can do: save and load, train on plain loaders, odd batches, resume exactly."""
+"""Abilities of every VAE of the zoo: save and load, train on plain loaders, odd batches, resume exactly."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Anneal and WarmupCosine: functions of the step, exact on resume, told by the checkpoint."""
+"""Anneal and WarmupCosine: functions of the step, exact on resume, recorded in the checkpoint."""
 
 import json
 from itertools import pairwise

@@ -242,7 +242,7 @@ def test_under_autocast():
     assert isinstance(m, nn.Module)
 
 
-# Networks of one's own, and the reference's padding
+# Your own networks, and the reference's padding
 
 
 @pytest.mark.parametrize("stride", [1, 2])
