@@ -16,8 +16,14 @@ SCORES = {
     "infomec_compactness": "InfoC",
     "mcc": "MCC",
 }
-LAWS = ("independent", "correlated", "held out")
+HEADS = {
+    "independent": "Trained and scored on **independent** factors",
+    "correlated": "Trained on **correlated** factors, scored on these → on independent factors",
+    "held out": "Trained with a block of combinations **held out**, scored on the others → on independent factors",
+}
+"""Laws of the study, as headings."""
 OTHER = "@independent"
+LOSS = "val/reconstruction"
 NOTHING = 0.1  # InfoE of latents that tell next to nothing
 SAME = 0.01
 
@@ -29,7 +35,7 @@ def block(folder: Path) -> str:
     parts = [
         f"{about['models']} of {about['planned']} models, {about['failed']} failed, "
         f"{about['core_hours']:.2f} core-hours of training.",
-        *(_of_law(table, law) for law in LAWS),
+        *(_of_law(table, law) for law in HEADS),
         _permuted(table),
         "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(_sentences(table), 1)),
     ]
@@ -42,11 +48,9 @@ def _of_law(table: pd.DataFrame, law: str) -> str:
     if of.empty:
         return ""
     same = law == "independent"
-    titles = list(SCORES.values())
+    titles = [*SCORES.values(), "-log p(x&#124;z)"]
     lines = [
-        f"Trained on **{law}** factors"
-        + ("." if same else ", scored on these | on independent factors:")
-        + (" Scores on these:" if same else ""),
+        f"{HEADS[law]}:",
         "",
         f"| model | seeds | {' | '.join(titles)} |",
         "|---|---|" + "---|" * len(titles),
@@ -56,8 +60,9 @@ def _of_law(table: pd.DataFrame, law: str) -> str:
         for score in SCORES:
             own, other = _mean(group[score]), _mean(group[score + OTHER])
             cells.append(own if same else f"{own} → {other}")
+        cells.append(f"{group[LOSS].mean():.0f}")
         lines.append(f"| {label(str(method))} | {len(group)} | {' | '.join(cells)} |")
-    return "\n".join(lines).replace("scored on these | on independent", "scored on these → on independent")
+    return "\n".join(lines)
 
 
 def _mean(values: pd.Series) -> str:
@@ -78,7 +83,7 @@ def _sentences(table: pd.DataFrame) -> list[str]:
     higher = (table["infomec_permuted" + OTHER] > table["infomec" + OTHER]).sum()
     explicit = table.groupby("method")["infomec_explicitness" + OTHER].mean()
     worst = explicit.idxmin()
-    weakest = f", and {label(str(worst))} has an InfoE of {explicit[worst]:.2f}: its latents tell next to nothing"
+    weakest = f", and {label(str(worst))} has an InfoE of {explicit[worst]:.2f}: it has not learned to reconstruct"
     shift = _moves("MIG on independent factors", both["independent"], both["correlated"])
     return [
         f"Trained on independent factors, {label(alone.index[-1])} has the highest MIG, {alone.iloc[-1]:.2f}, and "
