@@ -1,4 +1,4 @@
-"""The client's cache, which we share: where files of a commit lie, and whether they are still what they were."""
+"""The client's cache, which we share: the files of a commit, checked by the hash that they are named by."""
 
 import hashlib
 import os
@@ -91,7 +91,7 @@ def cached_file(path: Path, subject: str) -> Path:
 
 
 def remember(listing: "Listing", revision: str | None, cache_dir: str | Path | None = None) -> None:
-    """Note in the cache which commit a branch or tag stood for, so that it can be loaded without the hub."""
+    """Record in the cache the commit of a branch or tag, so that it can be loaded without the hub."""
     name = revision or "main"
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) and name != listing.commit:
         try:
@@ -102,7 +102,7 @@ def remember(listing: "Listing", revision: str | None, cache_dir: str | Path | N
 
 
 def place(listing: "Listing", name: str, cache_dir: str | Path | None = None) -> tuple[Path, Path]:
-    """Where a file of a commit is found in the cache, and where its content lies, named by its hash."""
+    """Return the path of a file of a commit in the cache, and that of its content, named by its hash."""
     folder = repo_cache(listing.repo, cache_dir)
     return folder / "snapshots" / listing.commit / name, folder / "blobs" / listing.files[name][1]
 

@@ -60,10 +60,10 @@ def read_card(text: str | bytes) -> Card:
     text = text.removeprefix("\ufeff")
     if not re.match(r"---[ \t]*\r?\n", text):
         return Card(body=text)
-    found = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)(?:\r?\n)?", text, re.DOTALL | re.MULTILINE)
-    if not found:
+    match = re.match(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)(?:\r?\n)?", text, re.DOTALL | re.MULTILINE)
+    if not match:
         return Card(body=text, problem="metadata without an end")
-    top, body = found[1], text[found.end() :]
+    top, body = match[1], text[match.end() :]
     if len(top) > MAX_METADATA:
         return Card(body=body, problem=f"metadata longer than {MAX_METADATA} bytes")
     try:
@@ -95,7 +95,7 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
 
 
 def finite(value: Any) -> float | None:
-    """A number that somebody wrote, if it is one and finite.
+    """Return a number that somebody wrote, if it is one and finite.
 
     >>> finite(1), finite(10**400), finite(True), finite("1")
     (1.0, None, None, None)
@@ -110,7 +110,7 @@ def finite(value: Any) -> float | None:
 
 
 def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What our own block of the metadata says, or else the tags: model, data set, family, seed, ..."""
+    """Return our own block of the metadata, completed by the tags: model, data set, family, seed, ..."""
     facts = metadata.get("unknot")
     facts = {str(key): value for key, value in facts.items()} if isinstance(facts, dict) else {}
     for tag in list_of(metadata.get("tags")):

@@ -72,7 +72,7 @@ def endpoint_of(endpoint: str | None = None) -> str:
 
 
 def is_offline() -> bool:
-    """Whether ``HF_HUB_OFFLINE`` (or ``TRANSFORMERS_OFFLINE``) forbids to ask any hub."""
+    """Return whether ``HF_HUB_OFFLINE`` or ``TRANSFORMERS_OFFLINE`` forbids requests to any hub."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
@@ -148,7 +148,7 @@ def _translate(error: Exception, address: str, subject: str, token: str | bool |
     if isinstance(error, errors.OfflineModeIsEnabled):
         return OfflineError(f"{subject}: offline mode is on. Unset HF_HUB_OFFLINE to ask {address}.")
     if isinstance(error, errors.GatedRepoError):
-        return AccessError(f"{subject}: {address} wants its terms accepted first. Do so on its page.")
+        return AccessError(f"{subject}: {address} requires that its terms are accepted first. Accept them on its page.")
     if isinstance(error, errors.RepositoryNotFoundError):
         if known:
             hint = "It does not exist, or it is private and your token may not read it. Check the name and the token."
@@ -192,25 +192,27 @@ def look_up(repo: str, revision: str | None, endpoint: str | None = None, token:
     address = endpoint_of(endpoint)
     subject = f"{repo}@{revision}" if revision else repo
     url = f"{address}/api/models/{repo}" + (f"/revision/{quote(revision, safe='')}" if revision else "")
-    told, _ = ask_json(address, subject, url, token, {"blobs": "true"})
-    if not isinstance(told, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(told.get("sha"))):
-        raise UnreachableError(f"{subject}: {address} does not speak as a hub does (no commit). Check HF_ENDPOINT.")
-    siblings = told.get("siblings")
+    answer, _ = ask_json(address, subject, url, token, {"blobs": "true"})
+    if not isinstance(answer, dict) or not re.fullmatch(r"[0-9a-f]{40}", str(answer.get("sha"))):
+        raise UnreachableError(
+            f"{subject}: {address} did not return a valid Hub response (no commit hash). Check HF_ENDPOINT."
+        )
+    siblings = answer.get("siblings")
     files: dict[str, Announced] = {}
-    for one in siblings[:MAX_REMOTE_FILES] if isinstance(siblings, list) else []:
+    for entry in siblings[:MAX_REMOTE_FILES] if isinstance(siblings, list) else []:
         name, size, blob = (
-            (one.get(key) for key in ("rfilename", "size", "blobId")) if isinstance(one, dict) else 3 * [0]
+            (entry.get(key) for key in ("rfilename", "size", "blobId")) if isinstance(entry, dict) else 3 * [0]
         )
         if isinstance(name, str):
-            lfs = one["lfs"].get("sha256") if isinstance(one.get("lfs"), dict) else None
+            lfs = entry["lfs"].get("sha256") if isinstance(entry.get("lfs"), dict) else None
             sha256 = re.fullmatch(r"[0-9a-f]{64}", str(lfs))
             digest = sha256 or re.fullmatch(r"[0-9a-f]{40}", str(blob))
             files[name] = (size if isinstance(size, int) else 0, digest[0] if digest else "")
-    card, modified = told.get("cardData"), told.get("lastModified")
+    card, modified = answer.get("cardData"), answer.get("lastModified")
     return Listing(
         repo,
-        told["sha"],
-        bool(told.get("private")),
+        answer["sha"],
+        bool(answer.get("private")),
         files,
         card if isinstance(card, dict) else {},
         modified[:40] if isinstance(modified, str) else None,
@@ -241,7 +243,7 @@ def ask_json(
             return json.loads(content), str(whole.links.get("next", {}).get("url", ""))
         except (ValueError, RecursionError):
             raise UnreachableError(
-                f"{subject}: {address} does not speak as a hub does (no JSON). Check HF_ENDPOINT."
+                f"{subject}: {address} did not return a valid Hub response (no JSON). Check HF_ENDPOINT."
             ) from None
 
     return ask(address, subject, question, DEADLINE + 1, token=token)
@@ -266,7 +268,7 @@ def _get(url: str, token: str | bool | None, options: dict[str, Any]) -> Iterato
             url, options = urljoin(url, response.headers["location"]), {}
             if urlsplit(url).scheme not in ("http", "https"):
                 break
-    raise ConnectionError("it leads elsewhere again and again")
+    raise ConnectionError("too many redirects")
 
 
 def limit_of(name: str, max_bytes: int | None = None) -> int:

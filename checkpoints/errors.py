@@ -1,4 +1,4 @@
-"""What can go wrong between here and a hub; each says what to do about it."""
+"""Errors of requests to a hub and of checkpoints. Each message says what to do."""
 
 
 class UnreachableError(ConnectionError):
@@ -14,7 +14,7 @@ class MissingError(FileNotFoundError):
 
 
 class AccessError(PermissionError):
-    """The hub refused the token, or wants one."""
+    """The hub refused the token, or requires one."""
 
 
 class UnsafeCheckpointError(ValueError):

@@ -1,4 +1,4 @@
-"""Where a checkpoint is found: a folder, the package, the cache, or a hub. Decided here alone, without torch."""
+"""Locate a checkpoint: a folder, a bundled one, the cache, or a hub. Decided here alone, without torch."""
 
 import difflib
 import inspect
@@ -36,35 +36,37 @@ class Source:
         return Source(self.folder, self.repo, self.commit)
 
     def path(self, file: str) -> Path:
-        """A file to read. Weights that are not those which the card describes are told of."""
+        """Return a file to read. Warn of weights that are not those which the card describes."""
         if file == WEIGHTS and (problem := self._foreign_weights()):
             warnings.warn(f"{self.label(WEIGHTS)}: {problem}", stacklevel=4)
         return self.folder / file
 
     def label(self, file: str) -> str:
-        """How messages name the file."""
+        """Return the name of a file for messages."""
         return str(self.folder / file)
 
     def _foreign_weights(self) -> str | None:
-        """What is wrong if the card tells the hash of other weights than are here."""
+        """Return the problem if the card states the hash of other weights than these."""
         try:
-            told = facts_of(read_card(read_limited(self.folder / CARD, MAX_CARD)).metadata).get("weights")
-            found = sha256_of(self.folder / WEIGHTS) if isinstance(told, str) else None
+            recorded = facts_of(read_card(read_limited(self.folder / CARD, MAX_CARD)).metadata).get("weights")
+            actual = sha256_of(self.folder / WEIGHTS) if isinstance(recorded, str) else None
         except (OSError, ValueError):
             return None
         return (
-            None if found == told else f"not the weights that {CARD} describes (their sha256 is {found}, not {told})."
+            None
+            if actual == recorded
+            else f"not the weights that {CARD} describes (their sha256 is {actual}, not {recorded})."
         )
 
 
 @dataclass(frozen=True)
 class Shipped(Source):
-    """A checkpoint that came with the package, which nobody changes."""
+    """A bundled checkpoint, which nobody changes."""
 
     kind = "shipped"
 
     def path(self, file: str) -> Path:
-        """A file to read, if it is the one that was shipped."""
+        """Return a file to read, if it is the one that was bundled."""
         if file == WEIGHTS and (problem := self._foreign_weights()):
             raise IntegrityError(f"{self.label(WEIGHTS)}: {problem} Install the package again.")
         return self.folder / file
@@ -81,7 +83,7 @@ class Cached(Source):
         return cache.cached_file(self.folder / file, self.label(file))
 
     def label(self, file: str) -> str:
-        """How messages name a file."""
+        """Return the name of a file for messages."""
         return f"{self.repo}@{(self.commit or '')[:7]}/{file}"
 
 
@@ -118,7 +120,7 @@ def resolve(
     max_bytes: int | None = None,
     fresh: bool = False,
 ) -> Source:
-    """Where the files of a checkpoint are: a folder that exists, a shipped one, the cache, or a hub.
+    """Find the files of a checkpoint: a folder that exists, a bundled one, the cache, or a hub.
 
     A commit in full is taken from the cache without a question. A branch or tag is asked for, so that one gets its
     newest state; where the hub cannot be reached, the cached state is used with a warning.
@@ -175,13 +177,13 @@ def resolve(
 
 
 def find(ref: str | Path, revision: str | None = None, **where: Any) -> Source:
-    """Where the files of a checkpoint are, as :func:`resolve` finds them, for a model to be built of them."""
+    """Find the files of a checkpoint, as :func:`resolve` does, to build a model of them."""
     check_pinned(ref, revision)
     return resolve(ref, revision, **where)
 
 
 def check_pinned(ref: str | Path, revision: str | None = None) -> None:
-    """Where ``UNKNOT_PINNED_ONLY`` is set, refuse what may be something else tomorrow."""
+    """Refuse a reference that may change, if ``UNKNOT_PINNED_ONLY`` is set."""
     named = parse_ref(ref)
     if not os.environ.get("UNKNOT_PINNED_ONLY") or named is None or (Path(ref) / CONFIG).exists():
         return

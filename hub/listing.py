@@ -1,4 +1,4 @@
-"""List, show and pull checkpoints: shipped, cached and remote together. Nothing here imports torch."""
+"""List, show and pull checkpoints: bundled, cached and remote together. Nothing here imports torch."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def list_checkpoints(
     cache_dir: str | Path | None = None,
     **bounds: float,
 ) -> list[Checkpoint]:
-    """Checkpoints that are shipped, cached, or on the hub, filtered and sorted by any of their scores.
+    """List checkpoints that are bundled, cached, or on the hub, filtered and sorted by any of their scores.
 
     A hub that cannot be reached within a few seconds is left out with a warning; offline mode leaves it out silently.
 
@@ -117,32 +117,32 @@ def gather(
     cache_dir: str | Path | None = None,
 ) -> tuple[list[Checkpoint], list[str]]:
     """All checkpoints, each once, and notes about a source that could not be asked."""
-    wanted = set(sources)
-    if unknown := sorted(wanted - set(SOURCES)):
+    requested = set(sources)
+    if unknown := sorted(requested - set(SOURCES)):
         raise ValueError(f"Unknown sources {unknown}; there are {list(SOURCES)}.")
-    found: list[Checkpoint] = []
+    described: list[Checkpoint] = []
     notes: list[str] = []
-    if "shipped" in wanted:
+    if "shipped" in requested:
         for name in bundled_names():
             folder = bundled_folder(name)
             assert folder is not None
-            found.append(describe_folder(folder, name, "shipped").checkpoint)
-    if "cached" in wanted:
-        found += _cached(cache_dir)
-    if "remote" in wanted and not client.is_offline():
+            described.append(describe_folder(folder, name, "shipped").checkpoint)
+    if "cached" in requested:
+        described += _cached(cache_dir)
+    if "remote" in requested and not client.is_offline():
         try:
-            found += _remote(endpoint, token)
+            described += _remote(endpoint, token)
         except (OSError, ValueError) as error:  # a hub that fails, whatever its way, hides nothing that is here
             notes.append(plain(error, 500))
     rows: dict[str, Checkpoint] = {}
-    for row in found:
+    for row in described:
         known = rows.get(row.ref)
         if known is None:
             rows[row.ref] = row
-        else:  # what `load` would give is told: the shipped one, else the newest, which is the hub's
-            told = known if "shipped" in known.sources else row
-            size = told.bytes or (known.bytes if known.commit == row.commit else None)
-            rows[row.ref] = replace(told, sources=(*known.sources, *row.sources), bytes=size)
+        else:  # as `load` would choose: the bundled one, else the newest, which is the hub's
+            chosen = known if "shipped" in known.sources else row
+            size = chosen.bytes or (known.bytes if known.commit == row.commit else None)
+            rows[row.ref] = replace(chosen, sources=(*known.sources, *row.sources), bytes=size)
     return list(rows.values()), notes
 
 
@@ -192,7 +192,7 @@ def show(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> Description:
-    """All that is known about one checkpoint, without its weights.
+    """Return all that is known about one checkpoint, without its weights.
 
     Args:
         ref: a shipped name, ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
@@ -236,15 +236,15 @@ def pull(
     """
     if parse_ref(ref) is None:
         raise ValueError(f"{ref!r} is not USER/REPO or USER/REPO@REVISION.")
-    found = resolve(ref, None, endpoint, token, cache_dir, max_bytes=max_bytes, fresh=True)
-    if isinstance(found, Remote):
-        wanted = sorted(name for name in found.listing.files if client.limit_of(name))[:200]
-        names = [name for name in wanted if name != WEIGHTS] + [WEIGHTS]
+    origin = resolve(ref, None, endpoint, token, cache_dir, max_bytes=max_bytes, fresh=True)
+    if isinstance(origin, Remote):
+        known = sorted(name for name in origin.listing.files if client.limit_of(name))[:200]
+        names = [name for name in known if name != WEIGHTS] + [WEIGHTS]
         if CONFIG not in names:
             names.insert(0, CONFIG)  # says that there is none
-        source = [found.path(name) for name in names][-1].parent
+        source = [origin.path(name) for name in names][-1].parent
     else:
-        source, names = found.folder, [name for name in _files(found.folder) if client.limit_of(name)]
+        source, names = origin.folder, [name for name in _files(origin.folder) if client.limit_of(name)]
     if folder is None:
         return source
     target = Path(folder)
@@ -292,8 +292,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path) -> dict[str, int]:
     """Sizes of files by name, of a thousand at most."""
-    found = (one for one in folder.rglob("*") if one.is_file())
-    sizes = {one.relative_to(folder).as_posix(): one.stat().st_size for one in islice(found, MAX_FILES)}
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in islice(paths, MAX_FILES)}
     return dict(sorted(sizes.items()))
 
 
@@ -323,7 +323,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
-    """What the hub lists under our tag, page by page: the client's own listing would retry for 23 seconds."""
+    """List what a hub has under our tag, page by page: the client's own listing would retry for 23 seconds."""
     address, subject = client.endpoint_of(endpoint), "The list of checkpoints"
     query: dict[str, str] | None = {"filter": "unknot", "full": "true", "cardData": "true", "limit": "1000"}
     listed: list[Any] = []
@@ -331,23 +331,23 @@ def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
     while url and len(listed) < MAX_REMOTE and time.monotonic() < until:
         page, following = client.ask_json(address, subject, url, token, query)
         if not isinstance(page, list):
-            raise UnreachableError(f"{subject}: {address} does not speak as a hub does. Check HF_ENDPOINT.")
+            raise UnreachableError(f"{subject}: {address} did not return a valid Hub response. Check HF_ENDPOINT.")
         listed += page
         url, query = following, None
         if url and not url.startswith(f"{address}/"):
             raise UnreachableError(f"{subject}: that of {address} goes on at another address, which is not asked.")
     rows = []
-    for one in listed[:MAX_REMOTE]:
-        if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not parse_ref(one["id"]):
+    for entry in listed[:MAX_REMOTE]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str) or not parse_ref(entry["id"]):
             continue
-        metadata = one.get("cardData") if isinstance(one.get("cardData"), dict) else {}
-        commit = one.get("sha") if re.fullmatch(r"[0-9a-f]{40}", str(one.get("sha"))) else None
-        modified = one.get("lastModified") if isinstance(one.get("lastModified"), str) else None
-        siblings: Any = one.get("siblings")
+        metadata = entry.get("cardData") if isinstance(entry.get("cardData"), dict) else {}
+        commit = entry.get("sha") if re.fullmatch(r"[0-9a-f]{40}", str(entry.get("sha"))) else None
+        modified = entry.get("lastModified") if isinstance(entry.get("lastModified"), str) else None
+        siblings: Any = entry.get("siblings")
         siblings = siblings[:200] if isinstance(siblings, list) else []
         names = [file.get("rfilename") for file in siblings if isinstance(file, dict)]
         pictures = tuple(sorted(name for name in names if isinstance(name, str) and client.PICTURE.fullmatch(name)))
-        row = _row(one["id"], "remote", commit, metadata or {}, None, None, modified)
+        row = _row(entry["id"], "remote", commit, metadata or {}, None, None, modified)
         rows.append(replace(row, pictures=pictures[:20]))
     return rows
 
@@ -382,16 +382,16 @@ def _row(
     )
 
 
-def _arguments(told: Any) -> dict[str, Any]:
+def _arguments(arguments: Any) -> dict[str, Any]:
     """Arguments of a model that are plain values or short lists of them."""
-    if not isinstance(told, dict):
+    if not isinstance(arguments, dict):
         return {}
-    plain_ones = {str(key)[:100]: value for key, value in list(told.items())[:64]}
+    plain_ones = {str(key)[:100]: value for key, value in list(arguments.items())[:64]}
     return {key: value for key, value in plain_ones.items() if len(json.dumps(value)) <= 200}
 
 
-def _tags(told: Any) -> list[str]:
-    return [tag[:50] for tag in told[:50] if isinstance(tag, str)] if isinstance(told, list) else []
+def _tags(tags: Any) -> list[str]:
+    return [tag[:50] for tag in tags[:50] if isinstance(tag, str)] if isinstance(tags, list) else []
 
 
 def _unread(card: Card) -> str | None:

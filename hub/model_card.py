@@ -38,7 +38,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What a card tells about a checkpoint besides its weights."""
+    """Facts that a card states about a checkpoint besides its weights."""
 
     scores: Scores = field(default_factory=Scores)
     seed: int | None = None
@@ -63,7 +63,7 @@ class Content:
 
 
 def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content], old: Card | None = None) -> str:
-    """The card; a text that somebody has edited stays, and what others added to the metadata too."""
+    """Return the card. A text that somebody has edited stays, and so does metadata that others added."""
     old = old or Card()
     body = body_of(model, repo, facts, files)
     metadata = metadata_of(model, repo, facts, files)
@@ -73,7 +73,7 @@ def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content],
 
 
 def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> dict[str, Any]:
-    """What the card tells machines."""
+    """Return the metadata of the card."""
     method, dataset, family = type(model).__name__, model.trained_on, type(model).family
     tags = ["unknot", _task(type(model)), f"method:{method.lower()}", f"family:{family}"]
     if dataset:
@@ -185,7 +185,7 @@ USES = {
 
 
 def snippet(model: Any, repo: str) -> str:
-    """How to load it; the class of somebody's own must be registered by importing its module."""
+    """Return the lines that load a model. The module of a user's own class is imported, which registers it."""
     cls = type(model)
     if _is_of_the_zoo(cls):
         lines = [f"from unknot.zoo import {cls.__name__}", "", f'model = {cls.__name__}.from_pretrained("{repo}")']
@@ -199,13 +199,13 @@ def snippet(model: Any, repo: str) -> str:
 
 
 def _task(cls: type[Any]) -> str:
-    """Models of codes are scored by how these are disentangled, others by what their family is for."""
+    """Return the task of the Hub: disentanglement for models with latents, otherwise the family."""
     return "disentanglement" if "codes" in cls.capabilities or not cls.capabilities else str(cls.family)
 
 
 def _arguments(files: Mapping[str, Content]) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(files[CONFIG].path.read_text(encoding="utf-8"))["arguments"]
-    return told
+    arguments: dict[str, Any] = json.loads(files[CONFIG].path.read_text(encoding="utf-8"))["arguments"]
+    return arguments
 
 
 def _is_of_the_zoo(cls: type[Any]) -> bool:
@@ -226,18 +226,18 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts_from(card: Card) -> Facts:
-    """What a card of ours tells."""
+    """Read the facts of a card that :func:`card_text` wrote."""
     block, notes = facts_of(card.metadata), facts_of(card.metadata).get("notes")
 
-    def told(value: Any, kind: type[Any]) -> Any:
+    def typed(value: Any, kind: type[Any]) -> Any:
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
     return Facts(
         scores_of(card.metadata),
-        told(block.get("seed"), int),
-        told(block.get("command"), str),
-        told(card.metadata.get("license"), str),
-        told(block.get("commit"), str),
+        typed(block.get("seed"), int),
+        typed(block.get("command"), str),
+        typed(card.metadata.get("license"), str),
+        typed(block.get("commit"), str),
         finite(block.get("core_hours")),
         tuple(plain(note, MAX_NOTE) for note in notes[:MAX_NOTES] if isinstance(note, str))
         if isinstance(notes, list)
@@ -246,7 +246,7 @@ def facts_from(card: Card) -> Facts:
 
 
 def filled(facts: Facts, old: Facts) -> Facts:
-    """Facts, and where they are silent those of the card that describes the same weights."""
+    """Complete facts by those of a card that describes the same weights."""
     missing = {
         field.name: getattr(old, field.name) for field in fields(Facts) if not _tells(getattr(facts, field.name))
     }

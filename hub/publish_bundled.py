@@ -28,8 +28,8 @@ def publish_shipped(
 ) -> list[str]:
     """Publish every shipped checkpoint as ``ORGANISATION/NAME`` and the tables of results as ``ORGANISATION/results``.
 
-    Weights go as they are shipped, in half precision where they are. Interrupted, run it again: what a repository holds
-    already is neither sent nor committed anew.
+    Weights go as they are shipped, in half precision where they are. Interrupted, run it again: what a repository has
+    already is neither sent nor committed again.
 
     Args:
         organisation: user or organisation to publish under.
@@ -59,7 +59,7 @@ def publish_shipped(
         say(f"{total} of {total}: {organisation}/{RESULTS_REPO}")
         addresses.append(publish_tables(f"{organisation}/{RESULTS_REPO}", say=say, **where))
     except BaseException:
-        say(f"Stopped after {len(addresses)} of {total}. Run it again to go on: what is there is not sent again.")
+        say(f"Stopped after {len(addresses)} of {total}. Run it again to resume: what is there is not sent again.")
         raise
     if not dry_run:
         sent = sum("/commit/" in address for address in addresses)
@@ -91,7 +91,7 @@ def publish_tables(
         say("Dry run: nothing was sent.")
         return ""
     if not (token := token or get_token()):
-        raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
+        raise AccessError(f"{address} requires a write token: set HF_TOKEN, or log in with `hf auth login`.")
     api = HfApi(endpoint=address, token=token)
     before = repository(api, repo, None, private is not False, address, token)
     card = _card(bundled_tables.names()).encode()
@@ -102,7 +102,7 @@ def publish_tables(
     if not contents and there == card:
         say(f"Nothing to do: {repo}@{before.commit[:7]} holds all of this already.")
         return f"{address}/{repo}"
-    operations = [CommitOperationAdd(*one) for one in sorted((contents | {CARD: card}).items())]
+    operations = [CommitOperationAdd(*item) for item in sorted((contents | {CARD: card}).items())]
     done = client.ask(
         address,
         repo,
@@ -118,11 +118,11 @@ def publish_tables(
 def _card(names: Sequence[str]) -> str:
     from unknot.studies import bundled_tables
 
-    rows = ["| table | models | planned | hours of a core | what |", "|---|---|---|---|---|"]
+    rows = ["| table | models | planned | core-hours | description |", "|---|---|---|---|---|"]
     for name in names:
-        told = bundled_tables.about(name)
+        about = bundled_tables.about(name)
         rows.append(
-            f"| `{name}.csv` | {told['models']} | {told['planned']} | {told['core_hours']:g} | {told['description']} |"
+            "| `{name}.csv` | {models} | {planned} | {core_hours:g} | {description} |".format(name=name, **about)
         )
     text = (
         "# Tables of results\n\nRaw results of trained populations, a row for each model: settings, seed, scores, "

@@ -97,7 +97,7 @@ def push(
     check_repo_id(repo)
     address = client.endpoint_of(endpoint)
     if not dry_run and not (token := token or get_token()):
-        raise AccessError(f"{address} wants a token for writing: set HF_TOKEN, or log in with `hf auth login`.")
+        raise AccessError(f"{address} requires a write token: set HF_TOKEN, or log in with `hf auth login`.")
     facts = Facts(check_scores(scores or {}, protocol), seed, command, license, commit, core_hours, tuple(notes))
     origin = _origin_of(model, address, token, say)
     if origin is not None:
@@ -121,7 +121,7 @@ def push(
             existing = client.download(before, CARD, address, token).read_bytes()
             old = read_card(existing)
             if old.problem and not force:
-                raise ValueError(f"{repo}/{CARD}: {old.problem}. Mend it there, or replace it with force=True.")
+                raise ValueError(f"{repo}/{CARD}: {old.problem}. Fix it there, or overwrite it with force=True.")
         changed = {name for name, file in files.items() if not same(file, before.files.get(name))}
         stale: list[str] = []
         if {CONFIG, WEIGHTS} & changed:
@@ -133,7 +133,7 @@ def push(
             say(f"Nothing to do: {repo}@{before.commit[:7]} holds all of this already.")
             return f"{address}/{repo}"
         contents: dict[str, Any] = {name: str(files[name].path) for name in (files if force else changed)}
-        operations: list[Any] = [CommitOperationAdd(*one) for one in sorted((contents | {CARD: text}).items())]
+        operations: list[Any] = [CommitOperationAdd(*item) for item in sorted((contents | {CARD: text}).items())]
         operations += [CommitOperationDelete(name) for name in stale]
         done = client.ask(
             address,
@@ -252,7 +252,7 @@ def assemble(
     extras: Mapping[str, Path] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Path:
-    """Write a checkpoint for use with its card into a folder: how a shipped one is made."""
+    """Write a checkpoint with its card into a folder, as bundled ones are made."""
     files = prepare(model, folder, facts, None, extras, dtype, inference_only=True)
     with replacing(Path(folder) / CARD) as beside:
         beside.write_text(card_text(model, repo, facts, files), encoding="utf-8")
@@ -260,7 +260,7 @@ def assemble(
 
 
 def known_about(folder: Path) -> dict[str, Any]:
-    """Options for :func:`push` that are known of a folder: of a saved model with a card, or of a run."""
+    """Return the options of :func:`push` that a folder knows: a saved model with a card, or a training run."""
     known: dict[str, Any] = {"extras": {}}
     if (folder / CARD).is_file():
         facts = facts_from(read_card((folder / CARD).read_bytes()))

@@ -18,7 +18,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is a table that can be shown."""
+    """Return whether a path is a table that can be shown."""
     return path.is_file() and path.suffix in SUFFIXES
 
 

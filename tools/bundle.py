@@ -1,4 +1,4 @@
-"""The checkpoints that come with the package: ``recipes.yaml`` says what trained each, this makes its folder of it.
+"""Make the bundled checkpoints from trainings: ``recipes.yaml`` says what trained each.
 
 python tools/bundle.py                                 # all whose training is in runs/, from there
 python tools/bundle.py betavae-dsprites32 --train   # train it first, where it is not there
@@ -50,9 +50,9 @@ COLOURS = 256
 """Of a picture: the package carries many of them. Chosen so that each is far from the others, and then moved to the
 middle of what it stands for; by median cut, shades of one hue push others out, and files are larger."""
 CHECKED, TOLERANCE, NOISE = ("mig", "modularity", "irs"), 5e-4, 2e-3
-"""What half precision may move, and by how much: about what another draw of images does (MIG 0.0005 to 0.003, IRS and
-modularity more); weights stay single otherwise. Scores of halved weights are measured again. Those that a training
-brought along are kept for single precision, if they agree to the printed digits."""
+"""Scores that half precision may move, and by how much: about as much as another draw of images does (MIG 0.0005 to
+0.003, IRS and modularity more); weights stay single otherwise. Scores of halved weights are measured again. Those that
+a training brought along are kept for single precision, if they agree to the printed digits."""
 
 
 def ship(
@@ -134,11 +134,11 @@ def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDL
     """
     folder = output / name
     model, old = load(folder), facts_from(read_card((folder / CARD).read_bytes()))
-    wanted = [metric for metric in metrics if not any(_is_of(metric, score) for score in old.scores)]
-    if "codes" not in model.capabilities or not wanted:
+    missing = [metric for metric in metrics if not any(_is_of(metric, score) for score in old.scores)]
+    if "codes" not in model.capabilities or not missing:
         return Scores()
     draws = {key: old.scores.protocol[key] for key in ("num_train", "num_test", "seed", "repeats")}
-    new = evaluate(model, DATASETS[model.trained_on or ""](), wanted, **draws)
+    new = evaluate(model, DATASETS[model.trained_on or ""](), missing, **draws)
     both, spread = {**old.scores, **new}, {**old.scores.std, **new.std}
     facts = replace(old, scores=Scores(_in_order(both, metrics), std=spread, protocol=old.scores.protocol))
     write_card_of(name, facts, output)
@@ -176,7 +176,7 @@ def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> t
 def _scores(
     model: Model,
     dataset: GroundTruthDataset,
-    there: Mapping[str, Any],
+    brought_along: Mapping[str, Any],
     now: Scores,
     metrics: Iterable[str],
     train: int,
@@ -185,16 +185,16 @@ def _scores(
     half: bool,
 ) -> Scores:
     """Return the scores that the training brought along, if they hold for these weights and draws, and the others."""
-    protocol, brought = there.get("protocol", {}), there.get("scores", {})
-    asked: dict[str, Any] = {"num_train": train, "num_test": test, "seed": 0, "repeats": repeats}
-    same = repeats == 1 and all(protocol.get(key) == value for key, value in asked.items())  # jobs keep no spread
+    protocol, brought = brought_along.get("protocol", {}), brought_along.get("scores", {})
+    draws: dict[str, Any] = {"num_train": train, "num_test": test, "seed": 0, "repeats": repeats}
+    same = repeats == 1 and all(protocol.get(key) == value for key, value in draws.items())  # jobs keep no spread
     holds = not half and all(abs(value - brought.get(name, value)) <= TOLERANCE for name, value in now.items())
     old = Scores(brought, protocol=protocol) if same and holds else Scores()
     if same and not holds:
         again = [metric for metric in KNOWN if any(_is_of(metric, name) for name in brought)]
         metrics = dict.fromkeys([*metrics, *again])
-    wanted = [metric for metric in metrics if not any(_is_of(metric, name) for name in old)]
-    new = evaluate(model, dataset, wanted, **asked) if wanted else Scores(protocol=old.protocol)
+    missing = [metric for metric in metrics if not any(_is_of(metric, name) for name in old)]
+    new = evaluate(model, dataset, missing, **draws) if missing else Scores(protocol=old.protocol)
     both = {name: value for name, value in {**old, **new}.items() if not name.startswith("aggregation")}
     return Scores(_in_order(both, metrics), std=new.std, protocol=new.protocol)
 
@@ -237,7 +237,7 @@ def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
 
 
 def _validated(history: Path | None, model: Model) -> Scores:
-    """What a model that ``evaluate`` does not score reached last on its validation data, losses aside."""
+    """Return the last validation scores of a model that ``evaluate`` does not score, losses aside."""
     scores = Scores(protocol={"dataset": model.trained_on or "", "data": "as in validation while it trained"})
     if history is None:
         return scores
@@ -251,7 +251,7 @@ def _validated(history: Path | None, model: Model) -> Scores:
 
 
 def _draw_batch(model: Model, settings: Path, folder: Path) -> None:
-    """What the model does with the first batch that validated it."""
+    """Draw what the model does with the first batch of its validation data."""
     data: Any = build(yaml.safe_load(settings.read_text(encoding="utf-8"))["data"])
     data.prepare_data()
     data.setup("validate")
@@ -271,7 +271,7 @@ def _settings(source: Path, target: Path) -> Path:
 
 
 def _history(sources: Sequence[Path], target: Path) -> Path:
-    """What was logged, of all parts of a run; where a part was resumed from an earlier step, its rows hold."""
+    """Join the logs of all parts of a run; the rows of a resumed part replace those of the same steps."""
     rows: list[dict[str, str]] = []
     for source in sources:
         with source.open(newline="") as file:

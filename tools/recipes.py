@@ -1,4 +1,4 @@
-"""What trained a shipped checkpoint, and where the result lies: a run of ``unknot fit``, or a job of a study."""
+"""Recipes of the bundled checkpoints: the run of ``unknot fit`` or the job of a study that trained each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What trains a shipped checkpoint.
+    """Recipe that trains a bundled checkpoint.
 
     Args:
         name: of the checkpoint.
@@ -138,7 +138,7 @@ class Recipe:
 
 
 def _trained(run: RunFolder, command: str, curves: tuple[Path, ...], notes: tuple[str, ...]) -> Trained:
-    """What is known about a finished run."""
+    """Return what is known about a finished run."""
     record = run.record()
     return Trained(
         run.model,
@@ -163,20 +163,20 @@ def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
 
 
 def _schedules(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """How long it trained, and how the learning rate went; what was annealed the model itself tells."""
+    """Return a sentence on the length of the training and its learning rate."""
     steps, batch = config["trainer"].get("max_steps"), config["data"].get("init_args", {}).get("batch_size")
-    told = [f"{steps:,} steps of {batch}."] if steps and batch else []
+    notes = [f"{steps:,} steps of {batch}."] if steps and batch else []
     if start := config.get("pretrained"):
-        told.append(f"They began with the weights of `{start}`.")
+        notes.append(f"They began with the weights of `{start}`.")
     scheduler = config.get("lr_scheduler") or {}
     if str(scheduler.get("class_path", "")).endswith(".WarmupCosine"):
         plan = scheduler["init_args"]
         rate = config["model"]["init_args"].get("lr")
-        told.append(
+        notes.append(
             f"The learning rate rose from 0 to {rate} over {plan['warmup_steps']:,} steps and fell to 0 along half a "
             f"cosine until step {plan['total_steps']:,}."
         )
-    return (" ".join(told),) if told else ()
+    return (" ".join(notes),) if notes else ()
 
 
 def _read_yaml(path: Path) -> Any:

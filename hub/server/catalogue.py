@@ -1,4 +1,4 @@
-"""What the hub's list says of each repository, kept at hand: ten thousand cards are not read for every question."""
+"""Rows of the hub's list, kept in memory: ten thousand cards are not read for every request."""
 
 import json
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ class Catalogue:
 
 
 def entry(row: Row, siblings: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """What the Hub says about a model, besides its card."""
+    """Return what the Hub says about a model, besides its card."""
     repo_id = row.repo.id
     about: dict[str, Any] = {
         "_id": repo_id,
@@ -121,4 +121,4 @@ def entry(row: Row, siblings: list[dict[str, Any]] | None) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]

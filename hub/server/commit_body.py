@@ -69,11 +69,11 @@ class CommitReader:
             self._line(line)
             return True
         if self._kept is None and len(self._pending) > SHORT:
-            found = BEGIN.search(self._pending, 0, 8192)
-            if not found:
+            begin = BEGIN.search(self._pending, 0, 8192)
+            if not begin:
                 raise ValueError("A line of this commit is long, and does not begin with the content of a file.")
-            self._begin = bytes(self._pending[: found.end()])
-            del self._pending[: found.end()]
+            self._begin = bytes(self._pending[: begin.end()])
+            del self._pending[: begin.end()]
             self._incoming = self._stack.enter_context(self.store.contents.incoming())
             return True
         if len(self._pending) > SHORT:
@@ -106,8 +106,8 @@ class CommitReader:
             line = self._begin + line
         if not line.strip():
             return
-        one = parse(line)
-        key, value = field(one, "key", str), field(one, "value", dict)
+        operation = parse(line)
+        key, value = field(operation, "key", str), field(operation, "value", dict)
         if key == "header":
             self.header = value
             return

@@ -78,7 +78,7 @@ class Records:
                 yield f"{folder.parent.name}/{folder.name}"
 
     def repo(self, repo_id: str) -> Repo:
-        """What ``repo.json`` says."""
+        """Content of ``repo.json``."""
         path = self.folder(repo_id) / "repo.json"
         try:
             state = json.loads(path.read_bytes())
@@ -134,7 +134,7 @@ class Records:
         return Commit(id=oid, **content)  # type: ignore[arg-type]
 
     def forget(self) -> None:
-        """Read everything anew: repositories were moved or deleted."""
+        """Read everything again: repositories were moved or deleted."""
         self._commits.clear()
 
 
@@ -153,7 +153,7 @@ def _read(path: Path, repo_id: str) -> Commit:
 
 
 def _check(commit: Commit) -> None:
-    """What others rely on, of a file that a disk may have changed."""
+    """Check what others rely on, in a file that a disk may have changed."""
     if not all(isinstance(text, str) for text in (commit.summary, commit.author, commit.date, commit.description)):
         raise ValueError("no author, date or summary")
     if commit.parent is not None and not COMMIT.fullmatch(commit.parent):

@@ -42,7 +42,7 @@ class Part(Convertor[str]):
 
 
 class Rest(Part):
-    """What is left of a path."""
+    """The rest of a path."""
 
     regex = ".*"
 
@@ -79,8 +79,8 @@ class Downloads:
         """``POST /api/models/{id}/paths-info/{rev}``."""
         repo_id = self.access.readable(request)
         if "json" in request.headers.get("content-type", ""):
-            wanted = await body_json(request)
-            names, expand = field(wanted, "paths", list), wanted.get("expand") is True
+            body = await body_json(request)
+            names, expand = field(body, "paths", list), body.get("expand") is True
         else:
             form = parse_qs((await body_bytes(request)).decode())
             names, expand = form.get("paths", []), form.get("expand", [""])[0].lower() in ("true", "1")
@@ -172,8 +172,8 @@ def entries_of(commit: Commit, within: str = "") -> dict[str, dict[str, Any]]:
 
 
 def _entry(path: str, file: dict[str, Any]) -> dict[str, Any]:
-    found = hashes(file)
-    entry = {"type": "file", "path": path, "oid": found["blobId"], "size": file["size"]}
-    if "lfs" in found:
-        entry["lfs"] = {"oid": file["sha256"], "size": file["size"], "pointerSize": found["lfs"]["pointerSize"]}
+    named = hashes(file)
+    entry = {"type": "file", "path": path, "oid": named["blobId"], "size": file["size"]}
+    if "lfs" in named:
+        entry["lfs"] = {"oid": file["sha256"], "size": file["size"], "pointerSize": named["lfs"]["pointerSize"]}
     return entry

@@ -82,7 +82,7 @@ def check_together(paths: Iterable[str], added: Collection[str]) -> None:
 
 
 def folded(name: str) -> str:
-    """What is left of a name where a file system tells neither cases nor forms of Unicode apart."""
+    """Return a name as a file system sees it that ignores case and forms of Unicode."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

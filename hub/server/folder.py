@@ -18,7 +18,7 @@ MARK = "unknot-hub.json"
 FOLDERS = ("repos", "blobs", "trash", "cards")
 AUDIT = "audit.jsonl"
 BESIDE = {"lock", "tokens.txt", AUDIT}
-"""What else may lie in the folder of a hub."""
+"""Other files that may lie in the folder of a hub."""
 
 
 def take_folder(root: Path) -> IO[str]:
@@ -56,7 +56,7 @@ def _mark(root: Path) -> None:
 
 
 def _is_of_an_earlier_version(root: Path, names: set[str]) -> bool:
-    """Whether there is a hub from before the mark: its folders, and in them what it writes and nothing else."""
+    """Return whether this is a hub from before the mark: its folders, and in them its own files alone."""
     if not {"repos", "blobs", "lock"} <= names <= {"repos", "blobs", "trash"} | BESIDE:
         return False
     blobs = all(HASH.fullmatch(path.name) or is_part(path) for path in root.glob("blobs/*/*"))

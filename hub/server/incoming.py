@@ -23,7 +23,7 @@ class Incoming:
         self._file = open(self._path, "w+b", opener=private)  # noqa: SIM115
         self._sha256, self._size, self._text = hashlib.sha256(), 0, True
         self.created = False
-        """Whether the content was not here before :meth:`keep`."""
+        """True if the content was not here before :meth:`keep`."""
 
     def __enter__(self) -> "Incoming":
         return self
@@ -50,11 +50,11 @@ class Incoming:
 
         What the disk has spoilt is mended by the way: content that is there already is compared, not believed.
         """
-        found = self._sha256.hexdigest()
-        if (sha256, size) not in ((None, None), (found, self._size)):
-            raise ValueError(f"Announced were {size} bytes of sha256 {sha256}, got {self._size} of {found}.")
+        digest = self._sha256.hexdigest()
+        if (sha256, size) not in ((None, None), (digest, self._size)):
+            raise ValueError(f"Announced were {size} bytes of sha256 {sha256}, got {self._size} of {digest}.")
         self._file.flush()
-        path = self._place(found)
+        path = self._place(digest)
         self.created = not path.exists()
         if not self._is_at(path):
             os.fsync(self._file.fileno())
@@ -63,7 +63,7 @@ class Incoming:
             sync_folder(path.parent)
         text = self._text and self._size <= MAX_TEXT
         # Only what is text goes by git's hash, which begins with the size and so takes a second reading.
-        return {"size": self._size, "sha256": found, "sha1": self._git_hash() if text else None, "text": text}
+        return {"size": self._size, "sha256": digest, "sha1": self._git_hash() if text else None, "text": text}
 
     def _is_at(self, path: Path) -> bool:
         try:
@@ -78,7 +78,7 @@ class Incoming:
 
 
 def is_part(path: Path) -> bool:
-    """Whether this is what an interrupted writer left behind."""
+    """Return whether an interrupted writer left this file behind."""
     return re.fullmatch(r"\..+\.[0-9a-f]{32}\.part", path.name) is not None
 
 
@@ -96,7 +96,7 @@ def git_hash(path: Path, size: int) -> str:
 
 
 def same_content(file: IO[bytes], path: Path) -> bool:
-    """Whether an open file and another hold the same."""
+    """Return whether an open file and another have the same content."""
     file.seek(0)
     with path.open("rb") as other:
         while True:

@@ -28,10 +28,10 @@ COMMITS = 100
 FILTERS = {"search", "author", "filter", "pipeline_tag", "gated"}
 """Parameters of a query that choose among the models."""
 SHAPES = {"limit", "cursor", "sort", "direction", "full", "cardData", "config", "expand", "expand[]", "securityStatus"}
-"""Those that say how they are listed."""
+"""Parameters that choose how models are listed."""
 SORTS = {"createdAt": "created", "lastModified": "modified"}
 EQUAL = {"downloads", "likes", "trendingScore"}
-"""What could be sorted by, and is the same for all models here."""
+"""Sort keys that are the same for all models here."""
 
 BINARY = (
     "7z arrow bin bz2 ckpt ftz gz h5 joblib model msgpack npy npz onnx parquet pb pickle pkl pt pth rar safetensors"
@@ -63,9 +63,9 @@ class Repositories:
 
     async def create(self, request: Request) -> Response:
         """``POST /api/repos/create``."""
-        user, repo_id, wanted = await self._asked(request)
+        user, repo_id, body = await self._asked(request)
         self.access.check_write(user, repo_id)
-        private = visibility(wanted) or False
+        private = visibility(body) or False
         url = f"{request.base_url}{repo_id}"
         try:
             await run_in_threadpool(self.store.create, repo_id, private, user, {".gitattributes": ATTRIBUTES})
@@ -81,12 +81,12 @@ class Repositories:
     async def move(self, request: Request) -> Response:
         """``POST /api/repos/move``."""
         user = self.access.known_user(request)
-        wanted = await body_json(request)
-        self._check_type(wanted)
-        after = field(wanted, "toRepo", str)
+        body = await body_json(request)
+        self._check_type(body)
+        after = field(body, "toRepo", str)
         self.access.check_write(user, after)
         return await self._change(
-            user, field(wanted, "fromRepo", str), lambda repo_id, user: self.store.move(repo_id, after, user)
+            user, field(body, "fromRepo", str), lambda repo_id, user: self.store.move(repo_id, after, user)
         )
 
     async def _change(self, user: str, repo_id: str, change: Callable[[str, str], None]) -> Response:
@@ -111,21 +111,21 @@ class Repositories:
     async def _asked(self, request: Request) -> tuple[str, str, dict[str, Any]]:
         """User, repository and body of a request that names a repository in its body."""
         user = self.access.known_user(request)
-        wanted = await body_json(request)
-        self._check_type(wanted)
-        name = field(wanted, "name", str)
-        return user, name if "/" in name else f"{wanted.get('organization') or user}/{name}", wanted
+        body = await body_json(request)
+        self._check_type(body)
+        name = field(body, "name", str)
+        return user, name if "/" in name else f"{body.get('organization') or user}/{name}", body
 
-    def _check_type(self, wanted: dict[str, Any]) -> None:
-        if wanted.get("type") not in (None, "model"):
+    def _check_type(self, body: dict[str, Any]) -> None:
+        if body.get("type") not in (None, "model"):
             raise HTTPException(400, "This hub keeps models only.")
 
     async def settings(self, request: Request) -> Response:
         """``PUT /api/models/{id}/settings``: visibility alone, and only if it is said."""
         user, repo_id = self.access.writable(request)
-        wanted = await body_json(request)
-        private = visibility(wanted)
-        if others := sorted(wanted.keys() - {"visibility", "private"}):
+        body = await body_json(request)
+        private = visibility(body)
+        if others := sorted(body.keys() - {"visibility", "private"}):
             raise HTTPException(400, f"This hub has no setting {', '.join(others)[:100]}; nothing was changed.")
         if private is None:
             raise HTTPException(400, "This hub has one setting, visibility; nothing was changed.")
@@ -181,7 +181,7 @@ class Repositories:
     def visible(self, request: Request) -> list[Row]:
         """Rows of the list that the user may see and that pass the filters of the query."""
         query, user = request.query_params, self.access.user(request)
-        wanted = {tag for value in query.getlist("filter") for tag in value.split(",")}
+        tags = {tag for value in query.getlist("filter") for tag in value.split(",")}
         words, author = query.get("search", "").lower(), query.get("author")
         if query.get("gated", "false").lower() in ("true", "1"):
             return []  # there are none
@@ -191,12 +191,12 @@ class Repositories:
             if (not row.repo.private or self.access.users.may_write(user, row.repo.id))
             and words in row.repo.id.lower()
             and author in (None, row.repo.id.split("/")[0])
-            and wanted <= set(row.tags)
+            and tags <= set(row.tags)
             and query.get("pipeline_tag") in (None, row.pipeline)
         ]
 
     def described(self, row: Row, siblings: list[dict[str, Any]] | None) -> str:
-        """What the Hub says about a model, as JSON; the card's part is JSON already."""
+        """Return what the Hub says about a model, as JSON; the card's part is JSON already."""
         card = self.catalogue.metadata(row.card) if row.card else "{}"
         return f'{json.dumps(entry(row, siblings))[:-1]}, "cardData": {card}}}'
 
@@ -227,15 +227,15 @@ class Repositories:
         rows: list[dict[str, Any]] = []
         headers = {}
         formatted = "formatted" in request.query_params.getlist("expand[]")
-        for one in islice(self.store.history(repo_id, request.path_params["revision"]), limit):
-            author = {"user": one.author, "avatar": ""}
-            told: dict[str, Any] = {"title": one.summary, "message": one.description, "date": one.date}
-            told["authors"] = [author]
+        for commit in islice(self.store.history(repo_id, request.path_params["revision"]), limit):
+            author = {"user": commit.author, "avatar": ""}
+            row: dict[str, Any] = {"title": commit.summary, "message": commit.description, "date": commit.date}
+            row["authors"] = [author]
             if formatted:
-                told["formatted"] = {"title": escape(one.summary), "message": escape(one.description)}
-            rows.append({"id": one.id, **told})
-            if len(rows) == limit and one.parent:
-                url = request.url.replace(path=f"/api/models/{repo_id}/commits/{one.parent}")
+                row["formatted"] = {"title": escape(commit.summary), "message": escape(commit.description)}
+            rows.append({"id": commit.id, **row})
+            if len(rows) == limit and commit.parent:
+                url = request.url.replace(path=f"/api/models/{repo_id}/commits/{commit.parent}")
                 headers["Link"] = f'<{url}>; rel="next"'
         return Answer(rows, headers=headers)
 
@@ -245,9 +245,9 @@ class Repositories:
         name = request.path_params["revision"]
         revision: str | None = None
         if request.method == "POST":
-            wanted = await body_json(request)
-            revision, name = (name, field(wanted, "tag", str)) if kind == "tag" else ("main", name)
-            revision = str(wanted.get("startingPoint") or revision)
+            body = await body_json(request)
+            revision, name = (name, field(body, "tag", str)) if kind == "tag" else ("main", name)
+            revision = str(body.get("startingPoint") or revision)
         await run_in_threadpool(self.store.point, repo_id, kind, name, revision, user)
         return Answer({})
 
@@ -272,9 +272,9 @@ class Repositories:
             yield Route(f"{MODEL}/{kind}/{REVISION}", partial(self.point, kind), methods=["POST", "DELETE"])
 
 
-def visibility(wanted: dict[str, Any]) -> bool | None:
-    """Whether a request asks for a private repository (True) or a public one; None if it does not say."""
-    private, named = wanted.get("private"), wanted.get("visibility")
+def visibility(body: dict[str, Any]) -> bool | None:
+    """Return True if a request asks for a private repository, False for a public one, None if it does not say."""
+    private, named = body.get("private"), body.get("visibility")
     if named not in (None, "public", "private") or not isinstance(private, bool | None):
         raise HTTPException(400, "A repository is 'public' or 'private' here; nothing was changed.")
     return private if named is None else named == "private"

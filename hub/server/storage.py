@@ -78,7 +78,7 @@ class Store:
         self.trash, self.quota, self.audit = Trash(trash), Quota(quota), AuditLog(self.root / AUDIT)
         self.contents = Contents(blobs, self._lock, self.quota)
         self.problems: list[str] = []
-        """What could not be read when the store was opened, a line for each file."""
+        """Files that could not be read when the store was opened, a line for each."""
         self._known: dict[str, Repo] = {}
         self._aside: dict[str, str] = {}
         self._others: dict[str, str] = {}  # names by which a repository is found as well: of old, or in other letters

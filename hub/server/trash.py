@@ -46,7 +46,7 @@ class Trash:
         move(folder, self.root / secrets.token_hex(8))
 
     def rows(self) -> list[Deleted]:
-        """What can be restored, the latest first."""
+        """Return the repositories that can be restored, the latest first."""
         return sorted((row for row in map(_read, self._folders()) if row), key=lambda row: row.date, reverse=True)
 
     def restore(self, row: Deleted, folder: Path) -> None:

@@ -59,14 +59,14 @@ class Uploads:
     async def preupload(self, request: Request) -> Response:
         """``POST /api/models/{id}/preupload/{rev}``: how each file is to be sent, and what is here already."""
         _, repo_id = self.access.writable(request)
-        wanted = await body_json(request)
-        return Answer({"files": await run_in_threadpool(self._modes, repo_id, request.path_params["revision"], wanted)})
+        body = await body_json(request)
+        return Answer({"files": await run_in_threadpool(self._modes, repo_id, request.path_params["revision"], body)})
 
-    def _modes(self, repo_id: str, revision: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    def _modes(self, repo_id: str, revision: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         _, commit = self.store.snapshot(repo_id, revision)
         answers = []
         sizes: dict[str, int] = {}
-        for file in field(wanted, "files", list):
+        for file in field(body, "files", list):
             path, size = check_file_name(field(file, "path", str)), field(file, "size", int)
             self._check_size(path, size)
             known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
@@ -87,12 +87,12 @@ class Uploads:
     async def batch(self, request: Request) -> Response:
         """``POST /{id}.git/info/lfs/objects/batch``: where large files go."""
         namespace = namespace_of(self.access.writable(request)[1])
-        wanted = await body_json(request)
-        if wanted.get("operation") != "upload":
+        body = await body_json(request)
+        if body.get("operation") != "upload":
             raise HTTPException(400, "Only uploads are negotiated here; download by /resolve/.")
         answers: list[dict[str, Any]] = []
-        for one in field(wanted, "objects", list):
-            oid, size = field(one, "oid", str), field(one, "size", int)
+        for entry in field(body, "objects", list):
+            oid, size = field(entry, "oid", str), field(entry, "size", int)
             self._check_size("The file", size)
             answers.append({"oid": oid, "size": size})
             if not await run_in_threadpool(self.store.contents.holds, oid, size):
@@ -152,7 +152,7 @@ class Uploads:
             raise
 
     def no_xet(self, request: Request) -> Response:
-        """What clients ask for whose large files would go by another protocol."""
+        """Answer clients whose large files would go by another protocol."""
         raise HTTPException(
             404, f"This hub has no xet. For files above {INLINE >> 20} MB set HF_HUB_DISABLE_XET=1 and upload again."
         )

@@ -1,4 +1,4 @@
-"""What both of our servers share: a socket, limits on patience and connections, names, and bodies of requests."""
+"""Parts of both servers: the socket, limits on time and connections, host names, and bodies of requests."""
 
 import contextlib
 import ipaddress
@@ -52,7 +52,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket, host: str) -> str:
-    """How a browser reaches it."""
+    """Return the address for a browser."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listening.getsockname()[1]}"
 
@@ -166,7 +166,7 @@ class Names:
             await answer(scope, receive, send_in_time)
 
     def problem(self, request: Request) -> str | None:
-        """Why a request is refused, if it is."""
+        """Return why a request is refused, if it is."""
         host, reached = request.headers.get("host", ""), request.scope.get("server") or ("",)
         if not is_ours(host, self.names, str(reached[0])):
             return (
@@ -222,7 +222,7 @@ async def chunks(request: Request, whole: float = math.inf) -> AsyncIterator[byt
             with anyio.fail_after(min(STALL, until - anyio.current_time())):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise HTTPException(408, "The body of this request did not come in time.") from None
+            raise HTTPException(408, "Timed out while reading the request body.") from None
         if chunk is None:
             return
         yield chunk
@@ -266,7 +266,7 @@ def parse(text: bytes) -> Any:
 
 def field(value: Any, key: str, kind: type[T]) -> T:
     """An entry of a JSON object that must be there and of a type."""
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
+    entry = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(entry, kind):
         raise ValueError(f"The request must say {key!r}, as {kind.__name__}.")
-    return found
+    return entry

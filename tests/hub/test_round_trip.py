@@ -369,7 +369,7 @@ def test_publish_shipped_says_how_far_it_came(shipped, tables, here, monkeypatch
     said = []
     with pytest.raises(AccessError):
         publish_shipped("lost", say=said.append)
-    assert said[-1] == "Stopped after 0 of 2. Run it again to go on: what is there is not sent again."
+    assert said[-1] == "Stopped after 0 of 2. Run it again to resume: what is there is not sent again."
     with pytest.raises(ValueError, match="unknot/x: not shipped; there are unknot/betavae-bars"):
         publish_shipped("lost", ["x"])
 

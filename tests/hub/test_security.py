@@ -326,7 +326,7 @@ def test_writing_needs_a_token_of_this_hub(here, files, name, token, model, monk
 
 def test_a_push_without_a_token_sends_nothing(model, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(AccessError, match=r"http://127.0.0.1:9 wants a token for writing: set HF_TOKEN"):
+    with pytest.raises(AccessError, match=r"http://127.0.0.1:9 requires a write token: set HF_TOKEN"):
         push(model, "me/model", say=lambda text: None)
 
 
