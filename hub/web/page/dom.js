@@ -55,8 +55,11 @@ export function section(title, ...children) {
   return el("section", { class: "part" }, el("h3", {}, title), ...children);
 }
 
-export function figureOf(src, caption) {
-  return el("figure", {}, el("img", { src, alt: caption, class: "pixels" }), el("figcaption", {}, caption));
+/* An image by its address, or a canvas. */
+export const pixelsNode = (image, alt, name = "pixels") => (typeof image === "string" ? el("img", { src: image, alt, class: name }) : image);
+
+export function figureOf(image, caption) {
+  return el("figure", {}, pixelsNode(image, caption), el("figcaption", {}, caption));
 }
 
 export function notify(message) {

@@ -1,49 +1,121 @@
-import { button, el, figureOf, note, section, table, warning } from "./dom.js";
-import { fileInput } from "./latents.js";
+import { button, el, figureOf, note, pixelsNode, section, table, warning } from "./dom.js";
+import { canvasOf, paint, readSheet, readUpload } from "./images.js";
+import { acceptDrop, fileInput } from "./latents.js";
+import { LiveModel } from "./live-model.js";
+import { gaussians } from "./players.js";
 import { address, embedded, newestOnly, post } from "./server.js";
 
 /* Models that take an image apart: slots with their masks, or the objects that they believe to see. */
 
+const MOST_SCENES = 16;
+/* Where the classes of an object's 19 numbers are, as in `core/clevr_objects.py`. */
+export const CLASSES = [
+  ["size", 3, ["small", "large"]],
+  ["material", 5, ["rubber", "metal"]],
+  ["shape", 7, ["cube", "sphere", "cylinder"]],
+  ["color", 10, ["gray", "blue", "brown", "yellow", "red", "green", "purple", "cyan"]],
+];
+const REAL = 18;
+const OBJECT = 19;
+
+/* A model with slots in this browser. Slots start at random: the same for the same seed. */
+class SceneViewer {
+  static async load({ config, weights, images }) {
+    const viewer = new SceneViewer();
+    viewer.model = await LiveModel.load(config, weights);
+    if (!viewer.model.slots) throw new Error("This model has no slots.");
+    viewer.images = images ? await readSheet(images, viewer.model.shape, MOST_SCENES).catch(() => []) : [];
+    return viewer;
+  }
+
+  async look({ seed, iterations, slots, file }) {
+    const { model } = this;
+    if (!file && !this.images.length) throw new Error("There are no scenes on this page. Use an image of yours.");
+    const image = file ? await readUpload(file, model.shape) : this.images[seed % this.images.length];
+    const noise = Float64Array.from(gaussians((model.isLearned || !model.iterations ? model.slots : slots) * model.width, seed + 1));
+    return seenOf(await model.ask("look", { image, noise, iterations: model.iterations && iterations }), image, model.shape);
+  }
+}
+
+function seenOf({ reconstruction, parts, masks, sets, attention, places }, image, shape) {
+  const shown = (values, sides = shape) => paint(canvasOf(sides), values, sides);
+  const seen = { input: shown(image) };
+  const grey = [1, shape[1], shape[2]];
+  const area = shape[1] * shape[2];
+  if (parts) {
+    const share = (mask) => mask.reduce((sum, value) => sum + value, 0) / area;
+    seen.reconstruction = shown(reconstruction);
+    seen.slots = parts.map((part, k) => ({ image: shown(part.map((value, at) => value * masks[k][at % area])), mask: shown(masks[k], grey), share: share(masks[k]) }));
+    return seen;
+  }
+  const most = (values) => values.reduce((at, value, place) => (value > values[at] ? place : at), 0);
+  seen.objects = Array.from({ length: sets.length / OBJECT }, (_, k) => {
+    const row = sets.subarray(k * OBJECT, (k + 1) * OBJECT);
+    const about = Object.fromEntries(CLASSES.map(([name, start, classes]) => [name, classes[most(row.subarray(start, start + classes.length))]]));
+    return { present: row[REAL], place: Array.from(row.subarray(0, 3)), about, attention: attention && lookOf(attention, k, places) };
+  });
+  seen.objects.sort((a, b) => b.present - a.present);
+  return seen;
+}
+
+function lookOf(attention, k, [height, width]) {
+  const map = attention.slice(k * height * width, (k + 1) * height * width);
+  const largest = map.reduce((a, b) => Math.max(a, b), 1e-9);
+  return paint(canvasOf([1, height, width], { class: "pixels look", "aria-label": "where it looks" }), map.map((value) => value / largest), [1, height, width]);
+}
+
 export function scenesPart(told) {
   const title = told.kind === "slots" ? "Live slots" : "Live sets";
-  if (embedded) return told.seen ? section(title, ...sceneOf(told.seen)) : null;
-  if (!told.local) return section(title, note("Download the model to use it."));
+  if (embedded && !told.model) return told.seen ? section(title, ...sceneOf(told.seen)) : null;
+  if (!embedded && !told.local) return section(title, note("Download the model to use it."));
   const place = el("div");
-  const wanted = { seed: 0, iterations: own0(told, "num_iterations", 3), slots: own0(told, "num_slots", 7), file: null };
+  const requested = { seed: 0, iterations: own0(told, "num_iterations", 3), slots: own0(told, "num_slots", 7), file: null };
+  const onServer = async ({ seed, iterations, slots, file }) => {
+    const query = new URLSearchParams({ seed, iterations, slots });
+    const answer = file
+      ? await post(address(told.id, `upload?${query}`), file)
+      : await post(address(told.id, "look"), { origin: "data", seed, iterations, slots });
+    return answer.json();
+  };
+  let viewer = null;
+  const open = async () => {
+    const here = told.model && (await SceneViewer.load(told.model).catch((error) => (embedded ? Promise.reject(error) : null)));
+    viewer = here ?? { look: onServer };
+  };
   const look = newestOnly(
     async () => {
-      const { seed, iterations, slots, file } = wanted;
-      const query = new URLSearchParams({ seed, iterations, slots });
-      const answer = file
-        ? await post(address(told.id, `upload?${query}`), file)
-        : await post(address(told.id, "look"), { origin: "data", seed, iterations, slots });
-      place.replaceChildren(...sceneOf(await answer.json()));
+      if (!viewer) await open();
+      place.replaceChildren(...sceneOf(await viewer.look(requested)));
     },
-    (message) => place.replaceChildren(warning(message)),
+    (message) => place.replaceChildren(warning(message), ...(told.seen ? sceneOf(told.seen) : [])),
   );
   const slider = (name, text, most) => {
-    const shown = el("output", {}, String(wanted[name]));
-    const input = el("input", { type: "range", min: 1, max: most, step: 1, value: wanted[name], "aria-label": text, "data-name": name });
+    const shown = el("output", {}, String(requested[name]));
+    const input = el("input", { type: "range", min: 1, max: most, step: 1, value: requested[name], "aria-label": text, "data-name": name });
     input.addEventListener("input", () => {
-      wanted[name] = input.valueAsNumber;
+      requested[name] = input.valueAsNumber;
       shown.textContent = input.value;
       look();
     });
     return el("label", { class: "slider" }, `${text} `, input, shown);
   };
-  const file = fileInput((chosen) => {
-    wanted.file = chosen;
+  const take = (chosen) => {
+    requested.file = chosen;
     look();
-  });
+  };
+  const file = fileInput(take);
   const another = button("another scene", () => {
-    Object.assign(wanted, { seed: Math.floor(Math.random() * 2 ** 31), file: null });
+    Object.assign(requested, { seed: Math.floor(Math.random() * 2 ** 31), file: null });
     look();
   });
   const bar = el("div", { class: "row starts" }, "Look at", another, button("an image of yours…", () => file.click()), file);
-  const sliders = el("div", { class: "row sliders" }, slider("iterations", "Iterations", 12), slider("slots", "Slots", 16));
+  const hasSlots = told.arguments?.num_iterations !== undefined;
+  const sliders = hasSlots ? el("div", { class: "row sliders" }, slider("iterations", "Iterations", 12), slider("slots", "Slots", 16)) : null;
   place.replaceChildren(note("Loading the model…"));
   look();
-  return section(title, bar, sliders, place);
+  const made = section(title, bar, sliders, place);
+  acceptDrop(made, take);
+  return made;
 }
 
 /* Models that complete a matrix of panels. */
@@ -97,7 +169,7 @@ function sceneOf(seen) {
     present.toFixed(2),
     ...Object.values(about),
     el("span", { class: "place" }, place.map((value) => value.toFixed(2)).join(", ")),
-    attention ? el("img", { src: attention, alt: "where it looks", class: "pixels look" }) : "–",
+    attention ? pixelsNode(attention, "where it looks", "pixels look") : "–",
   ]);
   const names = seen.objects.length ? Object.keys(seen.objects[0].about) : [];
   return [tops, table(["there", ...names, "place", "attention"], rows)];
