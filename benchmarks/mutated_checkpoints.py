@@ -224,7 +224,7 @@ class Page:
 def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, Any]:
     """Mutate a checkpoint, and hand it to everything that reads one."""
     from unknot.hub import listing, load
-    from unknot.hub.browser.app import export
+    from unknot.hub.browser.export import export
 
     rng = random.Random(seed * 1_000_003 + number)
     name, what = rng.choice(NAMES), rng.choice(["c", "c", "c", "w", "w", "m", "cw"])

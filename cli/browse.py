@@ -14,6 +14,7 @@ def add_to(commands: Commands) -> None:
         "unknot browse",
         "unknot browse runs --no-open",
         "unknot browse runs --export checkpoints.html",
+        "unknot browse runs --export site/",
     )
     parser.add_argument(
         "folders", nargs="*", metavar="FOLDER", help="searched for saved models and runs of fit; or a table of results"
@@ -22,19 +23,23 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, help="0 takes a free one (default: 8800, or a free one if it is taken)")
     parser.add_argument("--no-open", action="store_true", help="print the address and open no browser")
-    parser.add_argument("--export", metavar="FILE", help="write the page as one HTML file instead")
+    parser.add_argument(
+        "--export", metavar="PATH", help="write one HTML file (FILE.html), or a folder for any web host, instead"
+    )
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="export these checkpoints alone")
     parser.set_defaults(run=browse_command)
 
 
 def browse_command(arguments: argparse.Namespace) -> int:
     """Serve the page, or write it to a file."""
-    from unknot.hub.browser.app import browse, export
+    from unknot.hub.browser.app import browse
+    from unknot.hub.browser.export import export
 
     def say(text: str) -> None:
         print(text, flush=True)
 
     if arguments.export:
-        export(arguments.export, arguments.folders, arguments.endpoint, say)
+        export(arguments.export, arguments.folders, arguments.endpoint, say, arguments.only)
     else:
         browse(arguments.folders, arguments.endpoint, arguments.host, arguments.port, not arguments.no_open, say)
     return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from unknot.hub import list_checkpoints
-from unknot.hub.browser.app import export
+from unknot.hub.browser.export import export
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # only what is on this machine
 os.environ["HF_HOME"] = tempfile.mkdtemp()

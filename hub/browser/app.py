@@ -6,6 +6,7 @@ Models are loaded by :func:`unknot.hub.load` alone, and only when somebody asks 
 
 import contextlib
 import hmac
+import inspect
 import re
 import secrets
 import socket
@@ -13,34 +14,36 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import anyio
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tqdm.auto import tqdm
 
 from unknot.checkpoints import client
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import AccessError, UnreachableError
-from unknot.files import replacing
+from unknot.hub.browser import in_browser
 from unknot.hub.browser.evaluations import Jobs
 from unknot.hub.browser.index import Entry, Index, place
 from unknot.hub.browser.thumbnails import WIDTHS, read_picture
 from unknot.hub.listing import pull
 from unknot.hub.web import serving
-from unknot.hub.web.pages import CLOSED, HEADERS, asset, bundle, page_with
-from unknot.hub.web.serving import Answer, Names, body_bytes, body_json, field
+from unknot.hub.web.pages import CLOSED, HEADERS, asset, page_with
+from unknot.hub.web.serving import Answer, Content, Names, body_bytes, body_json, field
 
 PORT = 8800
+T = TypeVar("T")
 PLAYING = 16
 """Threads for models at work."""
+MODEL_FILES = {"config": in_browser.CONFIG, "weights": in_browser.WEIGHTS, "images": "images.png"}
+ANSWER, LONG = 90.0, 900.0
+"""Seconds that an action of the page may take; those that move many bytes may take longer."""
 GRACE = 10.0
 """Seconds that a request waits longer than its action may take."""
 
@@ -125,10 +128,11 @@ class Pages:
     Args:
         index: what is shown.
         token: that the page's requests carry.
+        keys: that let a browser in.
     """
 
-    def __init__(self, index: Index, token: str) -> None:
-        self.index, self.token = index, token
+    def __init__(self, index: Index, token: str, keys: Keys) -> None:
+        self.index, self.token, self.keys = index, token, keys
         self.jobs = Jobs()
         self._players: Any = None
         self._playing: anyio.CapacityLimiter | None = None
@@ -142,6 +146,10 @@ class Pages:
         """``GET /page/{name}``."""
         return asset(request.path_params["name"])
 
+    def key(self, request: Request) -> Response:
+        """``POST /api/key``: the key that lets in another browser, once."""
+        return Answer({"key": self.keys.current})
+
     def listed(self, request: Request) -> Response:
         """``GET /api/checkpoints``."""
         return Answer(self.index.listed(self._address))
@@ -151,7 +159,28 @@ class Pages:
         return self._detailed(self._entry(request))
 
     def _detailed(self, entry: Entry) -> Response:
-        return Answer(self.index.record(entry, self._address) | self.index.detail(entry, self._address))
+        if entry.folder is not None and entry.row.model and not self.index.about(entry.row.model):
+            self.index.learn_models()  # a class of the user's own, perhaps
+        files: dict[str, str] | None = None
+        if in_browser.can_run(entry.folder):
+            place = f"api/checkpoints/{entry.id}/model"
+            files = {name: f"{place}/{file}" for name, file in MODEL_FILES.items()}
+        detail = self.index.detail(entry, self._address)
+        return Answer(self.index.record(entry, self._address) | detail | {"live": files})
+
+    def model_file(self, request: Request) -> Response:
+        """``GET /api/checkpoints/{id}/model/{file}``: what a browser needs to run a model itself."""
+        entry, name = self._entry(request), request.path_params["file"]
+        if name not in MODEL_FILES.values() or not in_browser.can_run(entry.folder):
+            raise HTTPException(404, "There is no such file for browsers.")
+        assert entry.folder is not None
+        if name == MODEL_FILES["images"]:
+            with contextlib.suppress(FileNotFoundError):
+                return _png(in_browser.sheet(entry.folder))
+            return _png(in_browser.NO_IMAGES)
+        return Content(
+            entry.folder / name, media_type="application/octet-stream", headers={"cache-control": "no-cache"}
+        )
 
     def curves(self, request: Request) -> Response:
         """``GET /api/checkpoints/{id}/curves``: of a training, as far as it is."""
@@ -211,12 +240,12 @@ class Pages:
     async def tag(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/tag``."""
         tags = [plain(tag, 50) for tag in field(await body_json(request), "tags", list)]
-        return await run_in_threadpool(lambda: self._detailed(self.index.tag(self._entry(request), tags)))
+        return await _beside(lambda: self._detailed(self.index.tag(self._entry(request), tags)))
 
     async def rename(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/rename``."""
         name = field(await body_json(request), "name", str)
-        return await run_in_threadpool(lambda: self._detailed(self.index.rename(self._entry(request), name)))
+        return await _beside(lambda: self._detailed(self.index.rename(self._entry(request), name)))
 
     def remove(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/remove``: move to the trash."""
@@ -225,7 +254,7 @@ class Pages:
     async def push(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/push``: publish to the hub, privately if the repository is new."""
         repo = field(await body_json(request), "repo", str)
-        return await run_in_threadpool(lambda: Answer({"address": self._push(self._entry(request), repo)}))
+        return await _beside(lambda: Answer({"address": self._push(self._entry(request), repo)}))
 
     def _push(self, entry: Entry, repo: str) -> str:
         from unknot.hub.publishing import known_about, push
@@ -264,8 +293,8 @@ class Pages:
 
     async def strips(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/strips``."""
-        codes = (await body_json(request)).get("codes")
-        return Answer({"strips": await self._play(request, "strips", codes)})
+        asked = await body_json(request)
+        return Answer({"strips": await self._play(request, "strips", asked.get("codes"), asked.get("latents"))})
 
     async def matrix(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/matrix``."""
@@ -320,19 +349,46 @@ class Pages:
 
     def routes(self) -> Iterator[Route]:
         """Paths of the page."""
+        for route in self._untimed():
+            long = route.path.endswith(("/download", "/push"))
+            yield Route(
+                route.path, _in_time(route.endpoint, LONG if long else ANSWER), methods=list(route.methods or ())
+            )
+
+    def _untimed(self) -> Iterator[Route]:
         one = "/api/checkpoints/{id}"
         yield Route("/", self.page)
         yield Route("/page/{name}", self.asset)
         yield Route("/api/checkpoints", self.listed)
         yield Route("/api/refresh", self.refresh, methods=["POST"])
+        yield Route("/api/key", self.key, methods=["POST"])
         yield Route(one, self.detail)
         yield Route(f"{one}/curves", self.curves)
         yield Route(f"{one}/progress", self.progress)
         yield Route(f"{one}/drawn.png", self.drawn)
+        yield Route(f"{one}/model/{{file}}", self.model_file)
         changes = (self.download, self.evaluate, self.tag, self.rename, self.remove, self.push)
         for action in (*changes, self.start, self.look, self.upload, self.decode, self.strips, self.matrix):
             yield Route(f"{one}/{action.__name__}", action, methods=["POST"])
         yield Route(f"{one}/{{name:path}}", self.picture)
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    """Do blocking work in a thread, which is left behind if its time is over."""
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _in_time(action: Callable[[Request], Any], seconds: float) -> Callable[[Request], Awaitable[Response]]:
+    """The same action with a deadline."""
+
+    async def timed(request: Request) -> Response:
+        with anyio.move_on_after(seconds):
+            if inspect.iscoroutinefunction(action):
+                return cast(Response, await action(request))
+            return cast(Response, await _beside(lambda: action(request)))
+        raise TimeoutError(f"No result after {seconds:g} seconds. Try again, or restart `unknot browse`.")
+
+    return timed
 
 
 def _png(content: bytes) -> Response:
@@ -370,8 +426,9 @@ def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | N
             {"error": f"Something went wrong here ({type(error).__name__}). The terminal shows where."}, 500
         ),
     }
-    app = Starlette(routes=list(Pages(index, token).routes()), exception_handlers=handlers)
-    return Guard(app, token, host, keys or Keys())  # around everything, the answers to our own mistakes included
+    keys = keys or Keys()
+    app = Starlette(routes=list(Pages(index, token, keys).routes()), exception_handlers=handlers)
+    return Guard(app, token, host, keys)  # around everything, the answers to our own mistakes included
 
 
 def browse(
@@ -417,68 +474,3 @@ def _listen(host: str, port: int | None) -> socket.socket:
         if port is None:
             return serving.listen(host, 0)
         raise
-
-
-def export(
-    path: str | Path,
-    folders: Iterable[str | Path] = (),
-    endpoint: str | None = None,
-    say: Callable[[str], None] = print,
-) -> Path:
-    """Write the page as one file that needs no server: pictures inside, strips in place of live latents.
-
-    Args:
-        path: of the file.
-        folders: searched for saved models, besides shipped, cached and remote checkpoints.
-        endpoint: address of the hub.
-        say: where messages go.
-    """
-    from unknot.hub.browser.players import data_uri
-
-    index, path = Index(folders, endpoint), Path(path)
-    index.refresh()
-    index.learn()
-    if index.remote != "listed":
-        say(index.note)
-
-    def picture(entry: Entry, name: str, source: Path, size: str) -> str | None:
-        width = min(WIDTHS[size], 1000)
-        with contextlib.suppress(ValueError, OSError):  # a broken picture is left out
-            content = read_picture(source, width, source.stat().st_mtime_ns, colours=48)
-            return data_uri(content)
-        return None
-
-    details: dict[str, dict[str, Any]] = {}
-    silent: UnreachableError | None = None  # once the hub stops to answer it is not waited for again
-    for entry in tqdm(index.entries.values(), desc="drawing", unit="checkpoint", disable=None, leave=False):
-        try:
-            if silent and entry.folder is None:
-                raise silent
-            told = index.detail(entry, picture, served=False) | {"curves": index.training(entry)}
-            details[entry.id] = told | _drawn(entry)
-        except (ValueError, OSError) as error:  # told on its page, as the server would
-            silent = error if isinstance(error, UnreachableError) else silent
-            details[entry.id] = {"error": plain(error, 1000)}
-    with replacing(path) as beside:
-        beside.write_text(bundle(index.listed(picture, served=False) | {"details": details}), encoding="utf-8")
-    say(f"Wrote {len(index.entries)} checkpoints to {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    return path
-
-
-def _drawn(entry: Entry) -> dict[str, Any]:
-    """Strips and factor-code matrix of a model that is at hand; why not, where that fails."""
-    if entry.folder is None:
-        return {}
-    from unknot.hub.browser.players import ACTION, Deadline, LatentPlayer, player_of
-    from unknot.hub.loading import load
-
-    try:
-        with Deadline(ACTION):
-            player = player_of(load(entry.ref, local_files_only=True))
-            if not isinstance(player, LatentPlayer):
-                seen = player.look("data", 0, None, None)  # type: ignore[attr-defined]
-                return {"seen": seen}
-            started = player.start("data" if player.dataset else "prior", 0)
-            return {"drawn": started, "matrix": player.matrix("information") if player.dataset else None}
-    except (ValueError, OSError) as error:
-        return {"undrawn": plain(error, 1000)}

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from unknot.checkpoints import cache, client
 from unknot.checkpoints.card import finite, plain
 from unknot.checkpoints.errors import MissingError
 from unknot.checkpoints.names import bundled_folder
+from unknot.hub.browser.in_browser import kind_of_model
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
 from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
 from unknot.metrics.registry import about, default_scores
@@ -122,7 +124,6 @@ class Index:
                 self._tables.add(str(folder))
         self._lock = threading.Lock()
         self.remote, self.note, self.ready = "asking", "", False
-        self.about: Callable[[str | None], dict[str, Any]] = lambda name: {}
         self._take(gather(("shipped", "cached"))[0])
 
     def _take(self, rows: list[Checkpoint]) -> None:
@@ -153,16 +154,36 @@ class Index:
             self._take(rows)
 
     def learn(self) -> None:
-        """Learn about the models of the zoo, which takes torch some seconds to import, and of populations."""
-        from unknot.hub.kinds import describe_model
-
+        """Read the tables of results that come with the package."""
         with self._lock:
             for name in sorted(set(shipped_tables()) - self._tables):
                 rows = read_shipped(name)
                 self._tables.add(name)
                 self._rows += rows
                 self.entries = self.entries | {entry.id: entry for entry in map(Entry, rows)}
-        self.about, self.ready = describe_model, True
+        self.ready = True
+
+    def learn_models(self) -> None:
+        """Learn about all models of the zoo and those that users registered: the first time this imports torch."""
+        import unknot.hub.kinds  # noqa: F401
+
+    def about(self, model: str | None) -> dict[str, Any]:
+        """Family and kind of a model by its name. Without torch, which takes 900 MB, those of the zoo are known."""
+        if (kinds := sys.modules.get("unknot.hub.kinds")) is not None:
+            return dict(kinds.describe_model(model))
+        kind = kind_of_model(model)
+        if kind is None:
+            return {}
+        rows = (entry.row for entry in list(self.entries.values()))
+        return {"kind": kind, "family": next((row.family for row in rows if row.model == model and row.family), None)}
+
+    def keep(self, refs: Iterable[str]) -> None:
+        """Keep these checkpoints alone."""
+        refs = list(refs)
+        known = {entry.row.ref for entry in self.entries.values()}
+        if unknown := [ref for ref in refs if ref not in known]:
+            raise ValueError(f"{', '.join(unknown)}: no such checkpoint. There are {', '.join(sorted(known)[:40])}.")
+        self.entries = {key: entry for key, entry in self.entries.items() if entry.row.ref in refs}
 
     def get(self, key: str) -> Entry:
         """A checkpoint by its id."""

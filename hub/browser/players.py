@@ -183,13 +183,22 @@ class LatentPlayer(Player):
             return png(self.model.decode(values[None])[0])
 
     @torch.inference_mode()
-    def strips(self, codes: Any) -> dict[str, str]:
-        """For each code that is shown a picture of what it does, from -2 to 2, while the others stay as given."""
+    def strips(self, codes: Any, latents: Any = None) -> dict[str, str]:
+        """A picture of what each latent does, from -2 to 2, while the others stay as given.
+
+        Args:
+            codes: ``[D]``.
+            latents: those to draw; by default all that are shown.
+        """
         steps, values = torch.linspace(-2, 2, STEPS), self._check(codes)
+        wanted = self.shown.tolist() if latents is None else latents
+        if not isinstance(wanted, list) or not set(map(str, wanted)) <= set(map(str, self.shown.tolist())):
+            raise ValueError(f"latents must be numbers of latents that are shown: {self.shown.tolist()[:10]}, ...")
+        shown = torch.tensor(wanted, dtype=torch.long)
         drawn: dict[str, str] = {}
         each = max(1, self.together // STEPS)
-        for first in range(0, len(self.shown), each):
-            part = self.shown[first : first + each]
+        for first in range(0, len(shown), each):
+            part = shown[first : first + each]
             moved = values.repeat(len(part), STEPS, 1)
             moved[torch.arange(len(part)), :, part] = steps
             with self.lock:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ POLICY = {
     "style-src": "'self'",
     "img-src": "'self' data: blob:",
     "connect-src": "'self'",
+    "worker-src": "'self'",
     "base-uri": "'none'",
     "form-action": "'none'",
     "frame-ancestors": "'none'",
@@ -32,7 +34,8 @@ SCRIPT = '<script type="module" src="page/browse.js"></script>'
 TOKEN = '<meta name="token" content="">'
 CLOSED = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>unknot</title>
-<p>Open the page by the address with a key that <code>unknot browse</code> printed; each address opens once.</p>
+<p>Open the page by the address with a key that <code>unknot browse</code> printed. Each address opens once: the
+terminal shows the next one, and so does “Open elsewhere” on the page where it is open.</p>
 """
 IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./([a-z-]+\.js)";\n', re.MULTILINE)
 
@@ -93,28 +96,60 @@ def joined(name: str = "browse.js") -> str:
     return '"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
 
 
-def bundle(data: dict[str, Any]) -> str:
-    """The page with its style, script and data inside, allowed by their hashes."""
-    html, css = ((PAGE / name).read_text(encoding="utf-8") for name in ("browse.html", "page.css"))
-    script = joined()
+def _json(data: dict[str, Any]) -> str:
+    """JSON for an element of a page. Nothing in it can end the element: there is no ``<`` left."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _filled(replacements: Iterable[tuple[str, str]]) -> str:
+    html = (PAGE / "browse.html").read_text(encoding="utf-8")
+    for mark, content in replacements:
+        before, found, after = html.partition(mark)
+        assert found, mark
+        html = before + content + after
+    return html
+
+
+def static_page(data: dict[str, Any]) -> str:
+    """The page of a folder of static files, with the list inside; it asks for files of its own folder alone."""
+    allowed = policy(frame_ancestors=None)
+    return _filled(
+        (
+            (TOKEN, f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'),
+            (SCRIPT, f'<script type="application/json" id="data">{_json(data)}</script>\n{SCRIPT}'),
+        )
+    )
+
+
+def bundle(data: dict[str, Any], parts: Mapping[str, str] | None = None) -> str:
+    """The page with its style, script and data inside, allowed by their hashes.
+
+    Args:
+        data: what the page shows.
+        parts: further files in base64, by the id of their element.
+    """
+    css, script, worker = (PAGE / "page.css").read_text(encoding="utf-8"), joined(), joined("worker.js")
+    assert "</script" not in worker
     allowed = policy(
         script_src=_hashed(script),
         style_src=_hashed(css),
         img_src="data: blob:",
         connect_src=None,
+        worker_src="blob:",
         frame_ancestors=None,
     )
-    # Nothing in the data can end the element that holds it: there is no `<` left.
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
-    for mark, content in (
-        (TOKEN, f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'),
-        (LINK, f"<style>{css}</style>"),
-        (SCRIPT, f'<script type="application/json" id="data">{text}</script>\n<script>{script}</script>'),
-    ):
-        before, found, after = html.partition(mark)
-        assert found, mark
-        html = before + content + after
-    return html
+    held = "".join(f'<script type="text/plain" id="{name}">{text}</script>\n' for name, text in (parts or {}).items())
+    held += f'<script type="text/plain" id="worker">{worker}</script>\n'
+    return _filled(
+        (
+            (TOKEN, f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'),
+            (LINK, f"<style>{css}</style>"),
+            (
+                SCRIPT,
+                f'<script type="application/json" id="data">{_json(data)}</script>\n{held}<script>{script}</script>',
+            ),
+        )
+    )
 
 
 def _hashed(text: str) -> str:

@@ -25,7 +25,8 @@ from unknot.checkpoints.card import write_card
 from unknot.cli import main
 from unknot.hub import push, show
 from unknot.hub.browser import players as live
-from unknot.hub.browser.app import Keys, browse_app, export
+from unknot.hub.browser.app import Keys, browse_app
+from unknot.hub.browser.export import export
 from unknot.hub.browser.index import Index, find_models
 from unknot.hub.browser.players import LatentPlayer, Players, player_of, read_image
 from unknot.hub.browser.thumbnails import read_picture
@@ -387,9 +388,10 @@ def test_list(served):
     status, headers, content = served.send(by_name["saved"]["thumbnail"])
     assert (status, headers["content-type"]) == (200, "image/png")
     assert Image.open(io.BytesIO(content)).format == "PNG"
-    assert by_name["version_0"]["family"] is None
+    assert by_name["version_0"]["kind"] == "latents"
     served.index.refresh()
     served.index.learn()
+    served.index.learn_models()
     listed = served.get("api/checkpoints")
     assert (listed["remote"], listed["ready"]) == ("offline", True)
     assert {(row["family"], row["kind"]) for row in listed["checkpoints"]} == {("vae", "latents")}
@@ -721,7 +723,7 @@ def test_counts_of_a_checkpoint_are_bounded(folder, tmp_path, monkeypatch):
         status, _, content = server.post(f"{one}/look", {"origin": "data", "seed": 0})
         assert (status, "Stopped after 1 seconds" in told(content)) == (504, True)
         assert server.post(f"api/checkpoints/{server.id_of('saved')}/decode", {"codes": [0, 0, 0]})[0] == 200
-        assert "Stopped after 1 seconds" in export(tmp_path / "all.html", [folder]).read_text()
+        assert export(tmp_path / "all.html", [folder]).read_text().count('"live":{"config"') == 4  # the browser refuses
     finally:
         server.stop()
 
@@ -886,14 +888,36 @@ def test_export(folder, tmp_path, monkeypatch):
     (saved,) = (row for row in data["checkpoints"] if row["ref"].endswith("saved"))
     detail = data["details"][saved["id"]]
     assert detail["card"] == HOSTILE
-    assert len(detail["drawn"]["strips"]) == 3
+    assert detail["live"] == {"config": f"config-{saved['id']}", "weights": f"weights-{saved['id']}", "images": None}
+    weights = re.search(rf'<script type="text/plain" id="weights-{saved["id"]}">(.*?)</script>', html)[1]
+    assert base64.b64decode(weights) == (folder / "saved" / "model.safetensors").read_bytes()
     assert saved["thumbnail"].startswith("data:image/png;base64,")
     assert not re.search(r"""(src|href)=["'](?!data:)[^#"']""", html.partition("<script")[0])
 
 
+def test_export_of_a_folder_of_static_files(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(live, "Players", None)  # no model is loaded for what runs in the browser
+    site = export(tmp_path / "site", [folder], say=lambda text: None)
+    export(site, [folder], say=lambda text: None, only=[str(folder / "saved")])  # replaces what it wrote
+    html = (site / "index.html").read_text()
+    assert "default-src 'none'; script-src 'self'" in html
+    (saved,) = (place for place in (site / "models").iterdir() if (place / "model.safetensors").is_file())
+    assert (saved / "model.safetensors").read_bytes() == (folder / "saved" / "model.safetensors").read_bytes()
+    detail = json.loads((saved / "detail.json").read_text())
+    assert detail["live"]["weights"] == f"models/{saved.name}/model.safetensors"
+    assert {"browse.js", "worker.js", "layers.js", "page.css"} <= {path.name for path in (site / "page").iterdir()}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(FileExistsError, match="is not an exported page"):
+        export(tmp_path / "mine", [folder], say=lambda text: None)
+    with pytest.raises(ValueError, match="nobody/nothing: no such checkpoint"):
+        export(tmp_path / "other", [folder], say=lambda text: None, only=["nobody/nothing"])
+
+
 def test_data_cannot_leave_its_element():
     html = bundle({"checkpoints": [], "x": "</script><script>alert(1)</script>\u2028<!--"})
-    assert html.count("</script>") == 2
+    assert html.count("</script>") == 3  # data, worker and page
     assert "\u2028" not in html
     assert "<!--" not in html
 
@@ -909,7 +933,7 @@ def test_the_policy_of_an_export_names_what_is_in_it():
 def test_a_failed_export_leaves_the_old_file(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "page.html").write_text("old")
-    monkeypatch.setattr("unknot.hub.browser.app.bundle", lambda data: 1 / 0)
+    monkeypatch.setattr("unknot.hub.browser.export.bundle", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(tmp_path / "page.html", [folder])
     assert (tmp_path / "page.html").read_text() == "old"

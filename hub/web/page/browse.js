@@ -116,10 +116,10 @@ function showStatus(count) {
   const about = new Map([
     ["asking", "asking the hub…"],
     ["listed", `hub: ${store.note}`],
-    ["offline", "offline: only what is on this machine"],
-    ["stale", "stale: the hub did not answer, its last list is shown"],
+    ["offline", "on this machine (offline)"],
+    ["stale", "the hub's last list (it does not answer now)"],
   ]);
-  const told = embedded ? "an export; `unknot browse` moves latents live" : (about.get(store.remote) ?? "");
+  const told = embedded ? "models run in this browser" : (about.get(store.remote) ?? "");
   const text = `${shown} · ${told}`;
   if (byId("status").textContent !== text) byId("status").textContent = text;
   byId("status").title = store.note ?? "";
@@ -189,6 +189,16 @@ async function refresh() {
   byId("refresh").disabled = false;
 }
 
+/* An address that opens the page once more, in another browser or on a phone. */
+async function openElsewhere() {
+  try {
+    const { key } = await (await post("api/key")).json();
+    notify(`For another browser, once: ${location.origin}/?key=${key}`);
+  } catch (error) {
+    notify(error.message);
+  }
+}
+
 function connect() {
   const form = byId("filters");
   form.addEventListener("submit", (event) => event.preventDefault());
@@ -205,7 +215,8 @@ function connect() {
     byId("filtering").setAttribute("aria-expanded", isOpen);
   });
   byId("refresh").addEventListener("click", refresh);
-  byId("refresh").hidden = Boolean(embedded);
+  byId("refresh").hidden = byId("elsewhere").hidden = Boolean(embedded);
+  byId("elsewhere").addEventListener("click", openElsewhere);
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     byId("main").focus();

@@ -38,9 +38,10 @@ function span(values) {
   return [low - margin, high + margin];
 }
 
-export function chart(xs, ys, titles, wanted, isLog = false) {
-  const width = Math.min(wanted, Math.max(document.documentElement.clientWidth - 64, 240));
-  const height = Math.max(width * 0.58, 260);
+/* A chart as wide as the page, or no wider than `widest`. */
+export function chart(xs, ys, titles, { widest = 1280, tallest = Infinity, isLog = false } = {}) {
+  const width = Math.min(widest, Math.max(document.documentElement.clientWidth - 32, 240));
+  const height = Math.max(Math.min(width * 0.58, innerHeight * 0.7, tallest), 260);
   const box = { left: 64, right: width - 16, top: 16, bottom: height - 48 };
   const scaled = isLog ? Math.log10 : (value) => value;
   const [xSpan, ySpan] = [span(xs), span(ys.map(scaled))];

@@ -1,16 +1,26 @@
-import { byId, button, cells, el, grid, number } from "./dom.js";
-import { MAX_COMPARED, detailOf, isLower, label, nameOf, openDetail, own, page, score, spread, store } from "./state.js";
+import { byId, button, cells, el, grid, note, number, section, table } from "./dom.js";
+import { BEST, MAX_COMPARED, detailOf, isLower, label, nameOf, openDetail, own, page, pictured, score, selected, sorted, spread, store } from "./state.js";
+
+const OFFERED = 8;
 
 export async function showCompare(toggle) {
   const ids = page.state.compare.filter((id) => store.known.has(id));
-  if (ids.length < 2) {
-    const hint = `Tick “Compare” on two to ${MAX_COMPARED} checkpoints of the gallery to see them side by side.`;
-    return byId("compare").replaceChildren(el("p", { class: "empty" }, hint));
-  }
+  if (ids.length < 2) return byId("compare").replaceChildren(...suggestions(ids, toggle));
   const failed = (id) => (error) => ({ ...store.known.get(id), problem: error.message });
   const rows = await Promise.all(ids.map((id) => detailOf(id).catch(failed(id))));
   const isWanted = page.state.view === "compare" && ids.every((id) => page.state.compare.includes(id));
   if (isWanted) byId("compare").replaceChildren(comparison(rows, toggle));
+}
+
+/* What to compare: the best of each data set, with a box each. */
+function suggestions(ids, toggle) {
+  const sets = Map.groupBy(sorted(pictured(selected()), BEST, false), (row) => row.dataset ?? "No data set");
+  const [x, y] = store.main;
+  const boxOf = (row) => el("input", { type: "checkbox", checked: ids.includes(row.id), "aria-label": `Compare ${nameOf(row)}`, change: () => toggle(row.id) });
+  const line = (row) => [boxOf(row), button(nameOf(row), () => openDetail(row.id), { class: "link" }), row.model ?? "–", number(score(row, x)), number(score(row, y))];
+  const part = ([name, rows]) => section(name, table(["", "name", "method", x ? label(x) : "", y ? label(y) : ""], rows.slice(0, OFFERED).map(line)));
+  const hint = `Choose two to ${MAX_COMPARED} checkpoints to see them side by side${ids.length ? "; one is chosen" : ""}. These are the best of each data set; others can be ticked in the gallery and the table.`;
+  return [note(hint), el("div", { class: "columns" }, [...sets].map(part))];
 }
 
 function comparison(rows, toggle) {

@@ -38,8 +38,7 @@ function livePart(told) {
   if (told.kind === "latents") return latentsPart(told);
   if (told.kind === "matrices") return matricesPart(told);
   if (told.kind === "slots" || told.kind === "sets") return scenesPart(told);
-  const isUnknown = !told.kind && !store.ready && !embedded && told.sources[0] !== "table";
-  return isUnknown ? section("Live", note("Loading what is known about models…")) : null;
+  return null;
 }
 
 function detailParts(told, toggle) {
@@ -54,8 +53,8 @@ function detailParts(told, toggle) {
     el("div", { class: "row" }, choose, isRemote ? downloadButton(told) : null),
     told.problem ? warning(told.problem) : null,
     factList(told),
-    told.load ? section("Load it", snippet(told.load)) : null,
     livePart(told),
+    told.load ? section("Load it", snippet(told.load)) : null,
     el(
       "div",
       { class: "columns" },
@@ -166,8 +165,7 @@ function downloadButton(told) {
 
 function matrixPart(told) {
   const title = "Codes and factors";
-  if (embedded) return told.matrix ? section(title, heatmap(told.matrix)) : null;
-  if (told.kind !== "latents") return null;
+  if (embedded || told.kind !== "latents") return null;
   if (!told.local) return section(title, note("Download the model to compute this."));
   const place = el("div");
   const ask = (text, kind) =>

@@ -1,5 +1,5 @@
 import { byId, button, el, note, number, warning } from "./dom.js";
-import { SORTS, hashOf, label, nameOf, openDetail, page, pictured, score, sorted, spread, store, update } from "./state.js";
+import { BEST, SORTS, hashOf, label, nameOf, openDetail, page, pictured, score, sorted, spread, store, update } from "./state.js";
 
 const MAIN_SCORES = 3;
 const SHOWN = 120;
@@ -47,10 +47,22 @@ function makeCard(row, scores, toggle) {
   return { card, box };
 }
 
+const headings = new Map();
+
+/* A line before the first checkpoint of each data set. */
+function withHeadings(rows, nodes) {
+  const starts = rows.slice(0, nodes.length).flatMap((row, place) => (place && rows[place - 1].dataset === row.dataset ? [] : [[place, row.dataset ?? "No data set"]]));
+  if (starts.length < 2) return;
+  for (const [place, name] of starts.reverse()) {
+    if (!headings.has(name)) headings.set(name, el("li", { class: "heading" }, name));
+    nodes.splice(place, 0, headings.get(name));
+  }
+}
+
 export function showGallery(rows, toggle) {
   const { state } = page;
   const first = SORTS.has(state.sort) || state.sort.startsWith("arg:") ? [] : [state.sort];
-  const scores = [...new Set([...first, ...state.min.keys(), ...store.scores])].slice(0, MAIN_SCORES);
+  const scores = [...new Set([...first, ...state.min.keys(), ...store.main, ...store.scores])].slice(0, MAIN_SCORES);
   const drawn = `${store.version} ${scores.join()}`;
   if (cards.drawn !== drawn) cards.clear();
   cards.drawn = drawn;
@@ -64,6 +76,7 @@ export function showGallery(rows, toggle) {
     box.checked = state.compare.includes(row.id);
     return card;
   });
+  if (state.sort === BEST) withHeadings(shown, nodes);
   const list = byId("cards");
   if (nodes.length !== list.children.length || nodes.some((node, place) => node !== list.children[place]))
     list.replaceChildren(...nodes);
@@ -71,7 +84,7 @@ export function showGallery(rows, toggle) {
     limit += SHOWN;
     update({});
   };
-  const rest = shown.length - nodes.length;
+  const rest = shown.length - Math.min(shown.length, limit);
   const away = rows.length - shown.length;
   byId("more").replaceChildren(
     ...(rest > 0 ? [button(`Show ${Math.min(rest, SHOWN)} more of ${rest}`, more)] : []),

@@ -12,7 +12,7 @@ const REACH = 100;
 
 export function latentsPart(told) {
   if (!embedded && !told.local) return section("Live latents", note("Download the model to move its latents."));
-  if (embedded && !told.model) return drawnPart(told);
+  if (embedded && !told.live) return drawnPart(told);
   const place = el("div", {}, note("Loading the model…"));
   const made = section("Live latents", place);
   playerOf(told, !embedded)
@@ -25,13 +25,13 @@ export function latentsPart(told) {
 function drawnPart(told) {
   if (!told.drawn) return section("Latents", note(told.undrawn ?? "This model is not part of this page. `unknot browse` moves its latents."));
   const { codes, order, kl, strips, input, reconstruction } = told.drawn;
-  const line = (latent) => el("li", {}, titleOf(latent, kl), el("img", { src: strips[String(latent)], alt: `What z${latent} does from −2 to 2`, class: "strip" }));
+  const line = (latent) => el("li", {}, latentTitle(latent, kl), el("img", { src: strips[String(latent)], alt: `What z${latent} does from −2 to 2`, class: "strip" }));
   const images = el("div", { class: "images" }, input ? figureOf(input, "Input") : null, figureOf(reconstruction, input ? "Reconstruction" : "Start"));
   const lists = lineLists(order, kl, codes.length, line);
   return section("Latents", note("Each latent from −2 to 2."), el("div", { class: "latents still" }, images, lists));
 }
 
-const titleOf = (latent, kl) => el("span", { class: "code" }, `z${latent}`, el("small", {}, `${kl[latent].toFixed(2)} nats`));
+const latentTitle = (latent, kl) => el("span", { class: "code" }, `z${latent}`, el("small", {}, `${kl[latent].toFixed(2)} nats`));
 
 /* The latents that tell most come first; those that tell nothing are folded away. */
 function lineLists(order, kl, count, line) {
@@ -130,7 +130,7 @@ async function livePanel(told, player) {
   );
   const reset = button("Reset", () => begin(started));
   const images = el("div", { class: "images" }, inputFigure, startFigure, captioned(canvases.now, "Now", "now"), reset);
-  const line = (latent) => el("li", {}, titleOf(latent, kl), sliders.get(latent).node, strips.get(latent));
+  const line = (latent) => el("li", {}, latentTitle(latent, kl), sliders.get(latent).node, strips.get(latent));
   const panel = el("div", { class: "latents" }, images, lineLists(order, kl, latents, line));
   acceptDrop(panel, upload);
   const about = note(`Computed ${player.where}. Drop a PNG or JPEG image anywhere here to encode it.`);

@@ -2,7 +2,7 @@ import { byId } from "./dom.js";
 
 /* A model that runs in this browser, in a worker of its own. One is loaded at a time. */
 
-const DEADLINE = 5000;
+const MODEL_DEADLINE = 5000;
 const FETCH_DEADLINE = 60_000;
 const MAX_BYTES = 96 << 20;
 let open = null;
@@ -73,8 +73,8 @@ export class LiveModel {
         new Promise((resolve, reject) => {
           if (this.closed) return reject(new Error(this.closed));
           const id = this.count++;
-          const late = () => this.close(`Stopped after ${DEADLINE / 1000} seconds: this model takes too long for a browser.`);
-          this.waiting.set(id, { resolve, reject, timer: setTimeout(late, DEADLINE) });
+          const late = () => this.close(`Stopped after ${MODEL_DEADLINE / 1000} seconds: this model takes too long for a browser.`);
+          this.waiting.set(id, { resolve, reject, timer: setTimeout(late, MODEL_DEADLINE) });
           this.worker.postMessage({ id, action, given }, moved);
         }),
     );

@@ -153,13 +153,13 @@ class ServerPlayer {
   }
 }
 
-/* The player of a checkpoint; `told.model` says where its files are. */
+/* The player of a checkpoint; `told.live` says where its files are. */
 export async function playerOf(told, isServed) {
   try {
-    if (!told.model) throw new Error("Its files are not part of this page.");
-    const model = await LiveModel.load(told.model.config, told.model.weights);
-    if (model.kind !== "latents") return { model, files: told.model, kind: model.kind };
-    const player = new BrowserPlayer(model, told.model);
+    if (!told.live) throw new Error("Its files are not part of this page.");
+    const model = await LiveModel.load(told.live.config, told.live.weights);
+    if (model.kind !== "latents") throw new Error("This model has no latents to move.");
+    const player = new BrowserPlayer(model, told.live);
     await player.prepare();
     return player;
   } catch (error) {

@@ -21,8 +21,8 @@ export function showScatter(rows) {
     const how = "`unknot evaluate RUN` makes them for a run.";
     return tell(hint(`A scatter needs checkpoints with at least two scores. ${how}`));
   }
-  const xName = store.scores.includes(state.x) ? state.x : store.scores[0];
-  const yName = store.scores.includes(state.y) ? state.y : store.scores.find((name) => name !== xName);
+  const xName = store.scores.includes(state.x) ? state.x : store.main[0];
+  const yName = store.scores.includes(state.y) ? state.y : [...store.main, ...store.scores].find((name) => name !== xName);
   const all = state.grouped ? grouped(rows) : rows;
   const points = all.filter((row) => score(row, xName) !== undefined && score(row, yName) !== undefined);
   points.sort((a, b) => score(a, xName) - score(b, xName));
@@ -83,7 +83,7 @@ function scatterOf(points, xName, yName) {
       const [value, around] = [score(row, name), spread(row, name) ?? 0];
       return around ? [value - around, value + around] : [value];
     });
-  const { root, x, y, box } = chart(reach(xName), reach(yName), [label(xName), label(yName)], 960);
+  const { root, x, y, box } = chart(reach(xName), reach(yName), [label(xName), label(yName)]);
   const hint = "Point at a checkpoint, or tab to the chart and use the arrow keys; Enter opens it.";
   const told = el("p", { class: "told", "aria-live": "polite" }, hint);
   const places = points.map((row) => [x(score(row, xName)), y(score(row, yName))]);

@@ -66,7 +66,7 @@ function lookOf(attention, k, [height, width]) {
 
 export function scenesPart(told) {
   const title = told.kind === "slots" ? "Live slots" : "Live sets";
-  if (embedded && !told.model) return told.seen ? section(title, ...sceneOf(told.seen)) : null;
+  if (embedded && !told.live) return told.seen ? section(title, ...sceneOf(told.seen)) : null;
   if (!embedded && !told.local) return section(title, note("Download the model to use it."));
   const place = el("div");
   const requested = { seed: 0, iterations: own0(told, "num_iterations", 3), slots: own0(told, "num_slots", 7), file: null };
@@ -79,7 +79,7 @@ export function scenesPart(told) {
   };
   let viewer = null;
   const open = async () => {
-    const here = told.model && (await SceneViewer.load(told.model).catch((error) => (embedded ? Promise.reject(error) : null)));
+    const here = told.live && (await SceneViewer.load(told.live).catch((error) => (embedded ? Promise.reject(error) : null)));
     viewer = here ?? { look: onServer };
   };
   const look = newestOnly(

@@ -5,11 +5,17 @@ import { byId } from "./dom.js";
 export const embedded = byId("data") && JSON.parse(byId("data").textContent);
 const token = document.querySelector('meta[name="token"]')?.content ?? "";
 
+const DEADLINE = 90_000;
+/* Actions that move many bytes. */
+const LONG = 900_000;
+const isLong = (path) => /\/(download|push)$/.test(path);
+
 export async function request(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, options);
-  } catch {
+    response = await fetch(path, { signal: AbortSignal.timeout(isLong(path) ? LONG : DEADLINE), ...options });
+  } catch (error) {
+    if (error.name === "TimeoutError") throw new Error("No answer in time. Try again.");
     throw new Error("The server does not answer. Is `unknot browse` still running?");
   }
   if (!response.ok) {
@@ -17,6 +23,11 @@ export async function request(path, options = {}) {
     throw new Error(told.error ?? `The server refused (${response.status}).`);
   }
   return response;
+}
+
+/* What a page without a server shows of one checkpoint: inside it, or in a file beside it. */
+export async function writtenDetail(id) {
+  return embedded.details ? embedded.details[id] : get(`models/${encodeURIComponent(id)}/detail.json`);
 }
 
 export const get = async (path) => (await request(path)).json();

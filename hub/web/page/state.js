@@ -1,9 +1,11 @@
-import { embedded, get } from "./server.js";
+import { embedded, get, writtenDetail } from "./server.js";
 
 /* What is shown: the checkpoints, and the state of the page, which is its address so that it can be shared. */
 
 export const MAX_COMPARED = 8;
+export const BEST = "best";
 export const SORTS = new Map([
+  [BEST, "Best of each data set"],
   ["ref", "Name"],
   ["modified", "Date"],
   ["bytes", "Size"],
@@ -19,10 +21,10 @@ export const FIELDS = new Map([
 /* What differs between trainings of one setting. */
 const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything", "core_seconds", "commit"]);
 const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
-const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
+const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth", "z"];
 const SWITCHES = ["turned", "grouped", "log"];
 
-export const store = { checkpoints: [], known: new Map(), facts: {}, default: [], scores: [], settings: [] };
+export const store = { checkpoints: [], known: new Map(), facts: {}, default: [], scores: [], main: [], settings: [] };
 export const page = { state: readHash(), lastList: "gallery", shownDetail: null, returnTo: null, render: () => {} };
 const details = new Map();
 
@@ -42,10 +44,10 @@ export function nameOf(row) {
 }
 
 export async function detailOf(id) {
-  if (!details.has(id)) details.set(id, embedded ? embedded.details[id] : await get(`api/checkpoints/${id}`));
+  if (!details.has(id)) details.set(id, await (embedded ? writtenDetail(id) : get(`api/checkpoints/${id}`)));
   const told = details.get(id);
   if (told.error) throw new Error(told.error);
-  return { ...told, ...store.known.get(id) };
+  return { ...store.known.get(id), ...told };
 }
 
 export function learn(told) {
@@ -78,7 +80,8 @@ export function take(listed) {
   const varying = settings.filter((name) => values.get(name).size > 1 && !IGNORED.has(name));
   const before = store.known.get(page.state.open);
   if (before && listed.checkpoints.some((row) => row.id === before.id && row.kind !== before.kind)) page.shownDetail = null;
-  Object.assign(store, listed, { text, scores, settings, varying, known: new Map() });
+  const main = scores.filter((name) => listed.default.includes(own(listed.facts, name)?.title));
+  Object.assign(store, listed, { text, scores, settings, varying, main: main.length > 1 ? main : scores, known: new Map() });
   for (const row of store.checkpoints) store.known.set(row.id, row);
   store.methods = distinct("model");
   store.version = (store.version ?? 0) + 1;
@@ -94,7 +97,7 @@ export function readHash() {
     const [name, value] = bound.split(":");
     if (Number.isFinite(parseFloat(value))) min.set(name, parseFloat(value));
   }
-  const state = { view: VIEWS.includes(text("view")) ? text("view") : "gallery", min, sort: text("sort", "ref") };
+  const state = { view: VIEWS.includes(text("view")) ? text("view") : "gallery", min, sort: text("sort", BEST) };
   for (const name of TEXTS) state[name] = text(name);
   for (const name of SWITCHES) state[name] = text(name) === "1";
   state.compare = text("compare").split(",").filter(Boolean).slice(0, MAX_COMPARED);
@@ -106,7 +109,7 @@ export function hashOf(wanted) {
   for (const [name, value] of Object.entries(wanted)) {
     if (name === "min") for (const [bound, least] of value) told.append("min", `${bound}:${least}`);
     else if (name === "compare") value.length && told.set(name, value.join(","));
-    else if (value && !(name === "view" && value === "gallery") && !(name === "sort" && value === "ref"))
+    else if (value && !(name === "view" && value === "gallery") && !(name === "sort" && value === BEST))
       told.set(name, value === true ? "1" : value);
   }
   return `#${told}`;
@@ -118,12 +121,12 @@ export function update(change, isStep = false) {
   schedule();
 }
 
-export const show = (view) => update({ view, open: "" }, true);
-export const openDetail = (id) => update({ view: "detail", open: id }, true);
+export const show = (view) => update({ view, open: "", z: "" }, true);
+export const openDetail = (id) => update({ view: "detail", open: id, z: "" }, true);
 
 export function closeDetail() {
   page.returnTo = page.state.open;
-  update({ view: page.lastList, open: "" }, true);
+  update({ view: page.lastList, open: "", z: "" }, true);
 }
 
 /* One render per frame, however often it is asked for */
@@ -172,7 +175,31 @@ export function valueOf(row, column) {
 
 const inOrder = new Intl.Collator(undefined, { numeric: true }).compare; // #2 before #10
 
+/* The score by which checkpoints of a data set are compared: the first of the main ones that they have. */
+const bestScore = (row) => store.main.find((name) => score(row, name) !== undefined) ?? Object.keys(row.scores)[0];
+
+/* By data set, the user's own first; within one by their main score. Rows of tables come after checkpoints. */
+function bestFirst(rows, turned) {
+  const sets = new Map();
+  for (const row of rows) {
+    const set = sets.get(row.dataset) ?? { own: false, count: 0 };
+    sets.set(row.dataset, { own: set.own || row.own, count: set.count + 1 });
+  }
+  const order = [...sets].sort(([a, one], [b, other]) => other.own - one.own || !a - !b || other.count - one.count || inOrder(a ?? "", b ?? ""));
+  const places = new Map(order.map(([name], place) => [name, place]));
+  const keyOf = (row) => {
+    const name = bestScore(row);
+    const value = name === undefined ? 0 : score(row, name) * (isLower(name) === turned ? -1 : 1);
+    const kind = name === undefined ? Infinity : store.scores.indexOf(name); // scores of other names do not compare
+    return [row.sources[0] === "table", places.get(row.dataset), !row.own, Math.min(kind, 1e9), value, nameOf(row), row];
+  };
+  const keyed = rows.map(keyOf);
+  keyed.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3] || a[4] - b[4] || inOrder(a[5], b[5]));
+  return keyed.map((key) => key.at(-1));
+}
+
 export function sorted(rows, sort, turned) {
+  if (sort === BEST) return bestFirst(rows, turned);
   const isScore = !SORTS.has(sort) && !sort.startsWith("arg:");
   const falls = (isScore ? !isLower(sort) : sort === "modified") !== turned;
   const keyed = rows.map((row) => [valueOf(row, sort) ?? null, nameOf(row), row]);

@@ -1,0 +1,122 @@
+"""Models that a visitor's browser can run, and the files it needs for one."""
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from unknot.files import read_limited
+from unknot.hub.web.pages import PAGE
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MAX_CONFIG = 1 << 20
+MAX_BYTES = 96 << 20
+"""Bytes of weights that the page's scripts read."""
+SHEET_COLUMNS = 8
+IMAGES, SCENES = 64, 16
+"""Images of the data set that come with a model, to start from and to order its latents by."""
+KINDS = {
+    **{"SlotAutoEncoder": "slots", "SlotSetPredictor": "sets", "SlotMLPSetPredictor": "sets"},
+    **{"DSPNSetPredictor": "sets", "WReN": "matrices"},
+}
+"""Of the models of the zoo that are no VAEs."""
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+NO_IMAGES = _png(np.zeros((1, 1), dtype=np.uint8))
+"""A sheet without images, for a model whose data set is not available locally."""
+
+
+@cache
+def _listed(script: str, name: str) -> frozenset[str]:
+    """The names in a list of a script of the page, which is where they are kept."""
+    text = (PAGE / script).read_text(encoding="utf-8")
+    block = re.search(rf"const {name} = (?:new Map\()?\[(.*?)\]\)?;\n", text, re.DOTALL)
+    assert block, name
+    return frozenset(re.findall(r'"(\w+)"', block[1]))
+
+
+def kind_of_model(name: str | None) -> str | None:
+    """What can be done with a model of the zoo, by its name, without importing the zoo.
+
+    >>> kind_of_model("BetaVAE"), kind_of_model("SlotAutoEncoder"), kind_of_model("Mine")
+    ('latents', 'slots', None)
+    """
+    return "latents" if name in _listed("models.js", "VAES") else KINDS.get(name or "")
+
+
+def runs_in_browser(model: str | None, arguments: Mapping[str, Any]) -> bool:
+    """Return whether the page's scripts know a model and its networks.
+
+    >>> runs_in_browser("BetaVAE", {"decoder": "MLPDecoder"}), runs_in_browser("BetaVAE", {"decoder": "Mine"})
+    (True, False)
+    """
+    parts = {part: arguments.get(part) for part in ("encoder", "decoder", "likelihood")}
+    names = {part: value.get("name") if isinstance(value, dict) else value for part, value in parts.items()}
+    if model in _listed("models.js", "SLOT_MODELS"):
+        return names["encoder"] is None and names["decoder"] is None
+    known = _listed("networks.js", "NETWORKS") | {None}
+    likelihoods = {None, "bernoulli", "gaussian", "continuous_bernoulli"}
+    fits = names["encoder"] in known and names["decoder"] in known and names["likelihood"] in likelihoods
+    return model in _listed("models.js", "VAES") and fits
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """``config.json`` of a model that the page can run; others are a ``ValueError``."""
+    config = json.loads(read_limited(folder / CONFIG, MAX_CONFIG))
+    arguments = config.get("arguments") if isinstance(config, dict) else None
+    if not isinstance(arguments, dict) or not runs_in_browser(config.get("model"), arguments):
+        raise ValueError("This model runs in Python only.")
+    if (folder / WEIGHTS).stat().st_size > MAX_BYTES:
+        raise ValueError(f"Its weights have more than {MAX_BYTES >> 20} MB, too many for a browser.")
+    return config
+
+
+def can_run(folder: Path | None) -> bool:
+    """Return whether the page's scripts can run the model in a folder."""
+    try:
+        return folder is not None and bool(config_of(folder))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def sheet(folder: Path, seed: int = 0) -> bytes:
+    """Images of a model's data set side by side, as PNG; nothing is loaded of the model."""
+    import torch
+
+    from unknot.datamodules import ClevrScenes
+    from unknot.hub.kinds import data_of
+
+    config = config_of(folder)
+    arguments, name = config["arguments"], config.get("dataset")
+    shape = arguments.get("image_shape", (1, 64, 64))
+    if not isinstance(shape, list | tuple) or len(shape) != 3 or not all(isinstance(side, int) for side in shape):
+        raise ValueError("image_shape must be three whole numbers.")
+    channels, height, width = shape
+    if channels not in (1, 3) or not 0 < height <= 256 or not 0 < width <= 256:
+        raise ValueError("Images of this shape are not drawn for the page.")
+    is_scene = kind_of_model(config["model"]) != "latents"
+    count, generator = SCENES if is_scene else IMAGES, torch.Generator().manual_seed(seed)
+    dataset = data_of(name, (channels, height, width))
+    if dataset is not None:
+        images = dataset.observe(dataset.factor_space.sample(count, generator), generator)
+    elif is_scene and channels == 3:
+        images = ClevrScenes((height, width)).draw(count, generator)[0]
+    else:
+        raise FileNotFoundError(f"The data set of this model ({name}) is not available locally.")
+    values = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    rows = -(-count // SHEET_COLUMNS)
+    tiles = values.reshape(rows, SHEET_COLUMNS, channels, height, width).transpose(0, 3, 1, 4, 2)
+    pixels = np.ascontiguousarray(tiles.reshape(rows * height, SHEET_COLUMNS * width, channels))
+    return _png(pixels[..., 0] if channels == 1 else pixels)
