@@ -23,7 +23,7 @@ IMAGES, SCENES = 64, 16
 """Images of the data set that come with a model, to start from and to order its latents by."""
 KINDS = {
     **{"SlotAutoEncoder": "slots", "SlotSetPredictor": "sets", "SlotMLPSetPredictor": "sets"},
-    **{"DSPNSetPredictor": "sets", "WReN": "matrices"},
+    **{"DSPNSetPredictor": "sets", "WReN": "matrices", "QLAE": "latents"},
 }
 """Of the models of the zoo that are no VAEs."""
 
@@ -95,8 +95,7 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
     """Images of a model's data set side by side, as PNG; nothing is loaded of the model."""
     import torch
 
-    from unknot.datamodules import ClevrScenes
-    from unknot.hub.kinds import data_of
+    from unknot.datamodules import ClevrScenes, available_dataset
 
     config = config_of(folder)
     arguments, name = config["arguments"], config.get("dataset")
@@ -108,7 +107,7 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
         raise ValueError("Images of this shape are not drawn for the page.")
     is_scene = kind_of_model(config["model"]) != "latents"
     count, generator = SCENES if is_scene else IMAGES, torch.Generator().manual_seed(seed)
-    dataset = data_of(name, (channels, height, width))
+    dataset = available_dataset(name, (channels, height, width))
     if dataset is not None:
         images = dataset.observe(dataset.factor_space.sample(count, generator), generator)
     elif is_scene and channels == 3:
