@@ -198,21 +198,29 @@ class _Blocks(NamedTuple):
         centre = centre.repeat(len(count) // len(centre))
         mean = self.sums[0].sum(0, dtype=torch.float64).div_(count.clamp(min=1)).float()
         fewest = (count - 1).clamp(min=1)  # n_l n_r is at least n - 1
-        sums, counts = (_cumulated(part) for part in (torch.addcmul(self.sums, self.counts, -mean), self.counts))
-        inverse = torch.addcmul(counts * count, counts, counts, value=-1).clamp_(min=fewest).reciprocal_()
-        gain = sums[:, 1:].square().mul_(inverse[:, 1:])
-        reach = (sums[:, 1:] + sums[:, :-1]).abs_().add_(self.sizes).addcmul_(self.counts, (mean - centre).abs_())
-        limit = reach.square_().mul_(torch.maximum(inverse[:, 1:], inverse[:, :-1]))
+        distance = (mean - centre).abs_()
+        gain, limit = torch.empty_like(self.sums), torch.empty_like(self.sums)
+        sums, counts = _room_before(self.sums), _room_before(self.counts)
+        best = torch.zeros_like(mean)
+        for code, here in enumerate(self.sums):  # one at a time: what is between stays in the cache
+            total, number = sums[code], counts[code]
+            torch.cumsum(torch.addcmul(here, self.counts[code], -mean), 0, out=total[1:])
+            torch.cumsum(self.counts[code], 0, out=number[1:])
+            inverse = torch.addcmul(number * count, number, number, value=-1).clamp_(min=fewest).reciprocal_()
+            torch.mul(total[1:].square(), inverse[1:], out=gain[code])
+            best = torch.maximum(best, gain[code].amax(0))
+            reach = (total[1:] + total[:-1]).abs_().add_(self.sizes[code]).addcmul_(self.counts[code], distance)
+            torch.mul(reach.square_(), torch.maximum(inverse[1:], inverse[:-1]), out=limit[code])
         floor = ROUNDING * sizes.square() / fewest
-        least = torch.maximum((1 - 2 * TIE) * gain.amax((0, 1)), floor).clamp_(min=1e-30)
+        least = torch.maximum((1 - 2 * TIE) * best, floor).clamp_(min=1e-30)
         opened = (limit >= 4 * least).logical_and_(self.counts > 1)
         return _Bounds(gain, opened.logical_and_(parted[:, :, None]), sums, counts, mean, count, floor)
 
 
-def _cumulated(values: Tensor) -> Tensor:
-    """Sums of all blocks before each: ``[D, blocks, K]`` to ``[D, blocks + 1, K]``."""
-    sums = values.new_zeros(values.shape[0], values.shape[1] + 1, values.shape[2])
-    torch.cumsum(values, 1, out=sums[:, 1:])
+def _room_before(values: Tensor) -> Tensor:
+    """Return an array for sums of all blocks before each, zero before the first: ``[D, blocks + 1, K]``."""
+    sums = values.new_empty(values.shape[0], values.shape[1] + 1, values.shape[2])
+    sums[:, 0] = 0
     return sums
 
 
