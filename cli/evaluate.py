@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> "RunFolder | None":
 
 
 def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") -> "GroundTruthDataset | ImageDataModule":
-    """What the options, or else the model, name; nothing is scored on data that nobody asked for."""
+    """Return the data that the options name, or else the data set that the model or the run names."""
     from unknot.datamodules import ImageDataModule, find_dataset
 
     if arguments.images or arguments.labels:

@@ -1,4 +1,4 @@
-"""What a score may ask for: codes of a model for factors that a data set draws."""
+"""Codes and factors that scores are computed from: drawn from a data set and represented by a model, or given."""
 
 import inspect
 import zlib
@@ -108,7 +108,7 @@ def _as_numbers(classes: Ints) -> Floats:
 
 
 class Draws(GivenDraws):
-    """What a metric may ask for: codes of i.i.d. samples, and codes of factors of its own choosing.
+    """Codes of i.i.d. samples, and codes of factors that a metric chooses.
 
     Args:
         model: a model with ``represent(images) -> codes``, or such a function.

@@ -92,7 +92,7 @@ def evaluate(
 
 
 def _source(dataset: Any) -> Any:
-    """What ``evaluate`` draws from: a data set as it is, one of that name, or the one behind a DataModule."""
+    """Return the data set to draw from: the one given, the one of that name, or the one behind a DataModule."""
     if isinstance(dataset, str):
         return find_dataset(dataset)
     if not isinstance(dataset, GroundTruthDataset | ImageDataModule):  # a view of a data set is one itself

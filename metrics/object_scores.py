@@ -1,4 +1,4 @@
-"""How well set predictors and slots do on held-out scenes: chapter "Learning About Multiple Objects"."""
+"""Scores of set predictors and slots on held-out scenes: chapter "Learning About Multiple Objects"."""
 
 from typing import Any
 

@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
     @property
     def facts(self) -> About:
-        """What lists and cards show."""
+        """Facts that lists and cards show."""
         return About(self.name, self.title, self.better, self.rank, self.group, self.bounds)
 
     def lacks(self, model: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What ``evaluate`` gives: numbers by name, with their spread, their details and how they were measured.
+"""Result of ``evaluate`` and ``score``: numbers by name, with their spread, their details and how they were measured.
 
 Needs neither torch nor NumPy, so that a list of checkpoints can read scores at once.
 """

@@ -1,4 +1,4 @@
-"""Which scores are computed, and how each that cannot be is reported: the same for models and for given codes."""
+"""Selection of the scores to compute, and reasons for those that cannot be: the same for models and given codes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What chance gives: any score of codes and factors, with the factors in random order."""
+"""Baseline at chance: any score of codes and factors, with the factors in random order."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every metric asks of its inputs."""
+"""Checks and conversions of the inputs of metrics."""
 
 import warnings
 from collections.abc import Iterator
@@ -198,7 +198,7 @@ def as_matrix(matrix: Any) -> Floats:
 
 
 def varying(factors: Ints) -> npt.NDArray[np.bool_]:
-    """Which columns of ``[N, F]`` hold more than one class, besides the -1 of missing labels."""
+    """Return which columns of ``[N, F]`` hold more than one class, besides the -1 of missing labels."""
     known = factors != MISSING
     first = factors[known.argmax(0), np.arange(factors.shape[1])]
     varies: npt.NDArray[np.bool_] = ((factors != first) & known).any(0)

@@ -20,7 +20,9 @@ def dci(
     backend: Backend = "unknot",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How importances of the codes for predicting the factors spread, and how well the prediction goes.
+    """Disentanglement, completeness and informativeness, by boosted trees that predict the factors from the codes.
+
+        D = Σ_d ρ_d (1 - H_F(R_d)),  C = Σ_k ρ_k (1 - H_D(R_k)),  I = 1/F Σ_k mean [v̂_k = v_k]
 
     Boosted trees predict each factor; R is the matrix of their importances ``[D, F]``. Disentanglement is one minus the
     entropy of each code's row, completeness of each factor's column, weighted by importance (see
@@ -55,7 +57,7 @@ def dci(
 def dci_of_trees(
     trees: AnyTrees, codes_train: Floats, factors_train: Ints, codes_test: Floats, factors_test: Ints
 ) -> dict[str, Any]:
-    """The scores, given trees that were fitted on the training samples already."""
+    """Return the scores of trees that were fitted on the training samples."""
     varies = varying(factors_train)
     if not varies.any():
         return dict.fromkeys(SCORES, 0.0) | {"importance": trees.importance}

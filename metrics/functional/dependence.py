@@ -63,6 +63,8 @@ def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
 def pairwise_information(codes: Any, bins: int = 20) -> float:
     """Mean mutual information, in nats, of two different codes, each in ``bins`` intervals; 0 for a single code.
 
+        1/(D (D - 1)) Σ_{a≠b} I(z_a; z_b)
+
     >>> coin = np.array([[0.0], [1.0]]).repeat(2, axis=1)
     >>> round(pairwise_information(coin), 4)
     0.6931

@@ -41,6 +41,8 @@ def downstream_accuracy(
 ) -> float | Floats:
     """Accuracy of predicting the factors from the codes (section "Downstream Accuracy and Sample Complexity").
 
+        1/F Σ_k mean [v̂_k = v_k] on further samples
+
     Args:
         codes_train: representation ``[N, D]``; 10, 100, 1,000 and 10,000 samples in the thesis.
         factors_train: integer classes ``[N, F]``.

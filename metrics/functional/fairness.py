@@ -47,7 +47,7 @@ def unfairness(predictions: Any, sensitive: Any, reduction: Literal["mean", "max
 
 
 def adjusted(metric: Any, performance: Any, neighbours: int = 5, leave_one_out: bool = True) -> Floats:
-    """What is left of a score after subtracting that of models with similar downstream performance.
+    """Return a score minus the mean score of models with similar downstream performance.
 
         Adj. Metric = Metric - 1/5 Σ_{i ∈ N(GBT10000)} Metric_i      (section "Adjusting for Downstream Performance")
 

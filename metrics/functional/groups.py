@@ -1,4 +1,4 @@
-"""Which factors share codes, read off a factor-code matrix as a weighted bipartite graph.
+"""Groups of factors that share codes, read off a factor-code matrix as a weighted bipartite graph.
 
 Section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?": edges below a threshold are deleted; as
 the threshold falls, more factors are connected to some code and, one after the other, to each other.

@@ -83,7 +83,7 @@ def regression_r2(
     regressor: Regressor = "linear",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How well a regression predicts the factors: R² and Pearson correlation of its predictions.
+    """R² and Pearson correlation of the factors that a regression predicts from the codes.
 
         R² = 1/F Σ_k 1 - Σ_i (v_ik - v̂_ik)² / Σ_i (v_ik - mean v_k)²
 

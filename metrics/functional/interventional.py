@@ -15,6 +15,8 @@ from unknot.metrics.functional.logistic import scikit_regression
 def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, labels_test: Any) -> float:
     """Test accuracy of a linear classifier that names the factor two batches agree in.
 
+        mean [argmax_k (W x + b)_k = k_fixed],  x = mean |z₁ - z₂| over a batch of pairs
+
     Args:
         features_train: ``[N, D]``, each the mean over a batch of |z₁ - z₂| for pairs that agree in one factor
             (:func:`difference_features`); 10,000 batches of 64 in the thesis.
@@ -39,7 +41,11 @@ def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, l
 def factor_vae_score(
     argmin_train: Any, labels_train: Any, argmin_test: Any, labels_test: Any, latent_dim: int
 ) -> float:
-    """Test accuracy of the majority vote: which factor was fixed, given the code that varied least?
+    """Test accuracy of a majority vote for the factor that was fixed, given the code that varied least.
+
+        mean [argmax_k V_{d* k} = k_fixed],  d* = argmin_d Var(z_d) / Var_global(z_d)
+
+    V counts the training batches in which code d varied least while factor k was fixed.
 
     Args:
         argmin_train: for each batch the code whose variance, relative to its global one, was smallest, ``[N]`` in

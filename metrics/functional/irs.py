@@ -11,7 +11,7 @@ from unknot.metrics.functional.information import discretize
 
 
 def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99) -> float:
-    """How little a code moves while the factor it stands for is held and all others change.
+    """Interventional robustness: the degree to which a code stays in place while its factor is held and others change.
 
         IRS = Σ_d w_d max_k (1 - E_{v_k} Q_{0.99}(|z_d - E[z_d | v_k]|) / max|z_d - E z_d|)
 

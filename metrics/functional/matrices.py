@@ -15,7 +15,7 @@ from unknot.metrics.functional.trees import Backend, fit_trees
 
 
 class FactorCodeMatrix(NamedTuple):
-    """What the codes know about the factors.
+    """Matrix of what each code knows about each factor.
 
     ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is what an entry would be if one code alone knew its factor fully.
     """

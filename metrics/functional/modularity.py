@@ -12,7 +12,7 @@ from unknot.metrics.functional.matrices import information_matrix
 
 
 def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
-    """Whether each code depends on at most one factor, by their mutual information.
+    """Modularity: the degree to which each code has mutual information with one factor only.
 
         1/D Σ_d (1 - Σ_{k≠k*} I(z_d; v_k)² / (I(z_d; v_{k*})² (F - 1)))
 
@@ -33,7 +33,9 @@ def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
 
 
 def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any) -> float:
-    """How well the classes of each factor are told apart linearly: mean area under the ROC curve, one against the rest.
+    """Explicitness: mean area under the ROC curve of linear classifiers, one against the rest for each class.
+
+        1/F Σ_k 1/|V_k| Σ_c P(p_c(z) > p_c(z') | v_k = c, v'_k ≠ c), ties counting half
 
     A logistic regression with scikit-learn's defaults predicts each factor from standardised codes. 0.5 is chance, 1 is
     perfect; Ridgeway & Mozer's own scale is 2 (score - 0.5).

@@ -14,6 +14,11 @@ def sap(
 ) -> float:
     """Mean over factors of the difference in accuracy of the two codes that predict it best, each alone.
 
+        SAP = 1/F Σ_k (S_{d*k} - S_{d'k})
+
+    S_dk is the test accuracy of a linear support vector machine that predicts factor k from code d; d* and d' are the
+    codes with the two largest entries for factor k.
+
     Args:
         codes_train: representation ``[N, D]``. A single code is compared with a constant one.
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out.

@@ -27,6 +27,10 @@ def set_average_precision(predictions: Any, targets: Any, threshold: float = mat
     ``threshold`` and no prediction with more confidence was correct with that object. The score is the area under the
     precision-recall curve, with precision made non-increasing (all-point interpolation, PASCAL VOC).
 
+        AP = Σ_n (r_n - r_{n-1}) max_{m ≥ n} p_m
+
+    p_n and r_n are precision and recall of the n most confident predictions.
+
     Args:
         predictions: ``[B, K, 19]``; the attributes are where their parts are greatest. All K count.
         targets: ``[B, M, 19]``; rows whose last number is 0 are padding.
@@ -85,7 +89,7 @@ def _nearest_alike(predicted: Floats, wanted: Floats, real: npt.NDArray[np.bool_
 
 
 def _first_claims(claim: Ints, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which predictions, in order of confidence, are the first to hit their object."""
+    """Return which predictions, in order of confidence, are the first to hit their object."""
     hits = np.flatnonzero(close)
     correct = np.zeros(len(close), dtype=bool)
     correct[hits[np.unique(claim[hits], return_index=True)[1]]] = True

@@ -168,7 +168,7 @@ class Splitter:
 
 
 class _Bounds(NamedTuple):
-    """What thresholds at the ends of blocks gain, and which blocks may hold a better one inside, for K nodes."""
+    """Gains of thresholds at the ends of blocks, and the blocks that may hold a better one inside, for K nodes."""
 
     gain: Tensor  # [D, blocks, K] T² / (n_left n_right), to be multiplied by the count of the node
     open: Tensor  # [D, blocks, K]
@@ -225,7 +225,7 @@ def _room_before(values: Tensor) -> Tensor:
 
 
 def _halve(part: tuple[Tensor, ...], goes: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """What there is of each sample ``[N, C]`` of the left and of the right child, 0 outside of them."""
+    """Return the parts of each sample ``[N, C]`` in the left and in the right child, 0 outside of them."""
     right = tuple(values * goes for values in part)
     return tuple(values - rest for values, rest in zip(part, right, strict=True)), right
 

@@ -129,7 +129,7 @@ class HistTrees(NamedTuple):
 
     @property
     def importance(self) -> Floats:
-        """What these trees do not have."""
+        """Raise an error: these trees have no importances."""
         raise ValueError("backend='hist' predicts and gives no importances: use 'unknot' or 'sklearn'.")
 
     def predict(self, codes: Floats) -> Ints:
