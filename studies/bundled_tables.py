@@ -1,4 +1,4 @@
-"""Tables of results that come with the package: one line for each trained model of a population.
+"""Bundled tables of results: one row for each trained model of a population.
 
 tables/NAME.csv     the rows: settings, seed, scores, losses on held-out batches, processor time and commit
 tables/NAME.json    how many models were planned, and how the scores were drawn
@@ -45,10 +45,10 @@ def find(source: str | Path) -> Path:
 
 
 def load_results(name: str) -> "pd.DataFrame":
-    """A table of results that comes with the package: a row for each model that was trained and scored.
+    """Load a bundled table of results: a row for each model that was trained and scored.
 
-    ``table.attrs`` says how many were planned (``planned``, ``models``, ``failed``), the hours of a core that training
-    took (``core_hours``), and for each label of columns how its scores were drawn (``scores``). Columns are those of
+    ``table.attrs`` says how many were planned (``planned``, ``models``, ``failed``), the core-hours of training
+    (``core_hours``), and for each label of columns how its scores were drawn (``scores``). Columns are those of
     :func:`~unknot.studies.results`.
 
     Args:
@@ -67,7 +67,7 @@ def load_results(name: str) -> "pd.DataFrame":
 
 
 def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER) -> Path:
-    """Write the results of a study that are there by now as a table that comes with the package.
+    """Write the results of a study that are there by now as a bundled table.
 
     Models that are not done are left out and counted; those that failed stay, without scores.
 

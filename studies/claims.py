@@ -88,7 +88,7 @@ class Claim:
         low: the claim says that the number is above this.
         high: the claim says that the number is below this.
         percent: whether the number is a share.
-        reason: why there is no population, if there can be none.
+        reason: why there can be no population.
     """
 
     chapter: str

@@ -30,8 +30,8 @@ NO_MORE = "no more than chance"
 class Number:
     """A figure of the population, its interval, what chance would give, and what the thesis prints.
 
-    An ``adjusted`` share of variance is negative where chance alone explains as much, and cannot be told from too few
-    models: both are printed in words.
+    An ``adjusted`` share of variance is negative where chance alone explains as much, and unknown for too few models:
+    both are printed in words.
     """
 
     label: str
@@ -44,7 +44,7 @@ class Number:
     adjusted: bool = False
 
     def text(self, value: float) -> str:
-        """A value in the unit of this number.
+        """Return a value in the unit of this number.
 
         >>> Number("share", 0.527, percent=True).text(0.527)
         '52.7 %'
@@ -55,20 +55,20 @@ class Number:
 
     @property
     def shown(self) -> str:
-        """The value in its unit, or in words.
+        """Value in its unit, or in words.
 
         >>> Number("share", -0.031, percent=True, adjusted=True).shown
         'no more than chance'
         >>> Number("share", float("nan"), percent=True, adjusted=True).shown
-        'cannot be told'
+        'too few models'
         """
         if self.adjusted and np.isnan(self.value):
-            return "cannot be told"
+            return "too few models"
         return NO_MORE if self.adjusted and self.value <= 0 else self.text(self.value)
 
     @property
     def between(self) -> str:
-        """The interval in words: its ends, with a lower one below zero at 0 where a share of variance is adjusted."""
+        """Interval as text: its ends, with a lower one below zero at 0 where a share of variance is adjusted."""
         if np.isnan(self.low):
             return "–"
         low, high = (max(end, 0.0) if self.adjusted else end for end in (self.low, self.high))

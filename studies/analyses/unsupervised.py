@@ -172,7 +172,7 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
     else:
         explained_part = (
             f"Method and strength explain {main.text(main.value)} of the variance of a score, so "
-            f"{main.text(1 - main.value)} is left to the seed"
+            f"{main.text(1 - main.value)} varies across seeds"
         )
     return Result(
         numbers,

@@ -100,7 +100,7 @@ def test_shares_of_variance_at_chance_or_of_few_models_are_printed_in_words() ->
         assert "-" not in f"{number.shown} {number.between}"
     six = pd.DataFrame({"model.beta": np.repeat([1.0, 4.0], 3), "seed": np.arange(6), "mig": rng.random(6)})
     few = analyses.explained_variance(six.assign(dataset="dsprites", method="BetaVAE"), resamples=20)
-    assert {number.shown for number in few.numbers if number.adjusted} == {"cannot be told"}
+    assert {number.shown for number in few.numbers if number.adjusted} == {"too few models"}
 
 
 def test_transfer_of_noise_succeeds_as_often_as_chance() -> None:
@@ -503,7 +503,7 @@ def test_what_explains_nothing_is_said_in_words() -> None:
         table = table.assign(dataset="dsprites", method="BetaVAE", mig=rng.random(2 * seeds))
         result = analyses.explained_variance(table, resamples=20)
         share = result.number("method and strength, adjusted R²").value
-        said.append("6 models are too few" if seeds == 3 else "no more" if share <= 0 else "is left to the seed")
+        said.append("6 models are too few" if seeds == 3 else "no more" if share <= 0 else "varies across seeds")
         assert said[-1] in result.shows
         assert "explain -" not in result.shows
     assert len({*said}) == 3

@@ -1,4 +1,4 @@
-"""Tables of results: merged, and those that come with the package; what is written, and what comes back."""
+"""Tables of results: merged, bundled, written and read."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

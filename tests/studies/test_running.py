@@ -152,7 +152,7 @@ def test_failures_are_told_and_do_not_stop_the_others(toys: Path, study: Make) -
     plan = read_plan(toys / "bad")
     assert clear_errors(toys / "bad", plan) == 2
     assert results("bad")["status"].tolist() == ["waiting", "done", results("bad")["status"][2]]
-    assert results("bad")["status"][2] in ("waiting", "interrupted")  # to be tried again; it may have saved a state
+    assert results("bad")["status"][2] in ("waiting", "interrupted")  # to be retried; it may have saved a state
     assert JobFolder(toys / "bad", plan.jobs[0].name).fail("again")["count"] == 2
 
 
@@ -212,7 +212,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(toys: Path, undisturbed: An
     first, second = ended.stderr.split("exit 1\n")
     assert "1 of 3 done, 0 failed." in first
     assert "Stopped: the disk is full (" in first
-    assert "free some space. Nothing is lost; go on with: unknot study run disk/study --jobs 1" in first
+    assert "free some space. Resume with: unknot study run disk/study --jobs 1" in first
     assert "3 jobs, 1 done before, 2 to do" in second
     table = pd.read_csv(tmp_path / "table.csv")[undisturbed.columns]
     expected = undisturbed[undisturbed["seed"] == 0].reset_index(drop=True)
@@ -273,7 +273,7 @@ def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, st
     lines: list[str] = []
     summary = run(plan, folder, one_at_a_time(), lines.append)
     _, output = other.communicate(timeout=300)
-    assert "Another runner is at work in this folder" in lines[1]
+    assert "Another runner works in this folder" in lines[1]
     assert (summary.done, len(summary.failed), summary.left) == (6, 2, 0)
     assert "6 of 8 done, 2 failed" in output
     table = results(folder)
@@ -311,7 +311,7 @@ def test_a_job_that_is_told_to_end_between_two_steps_saves_its_state(toys: Path,
     job.config["model"]["class_path"] = "toys.AskedToStop"
     assert [outcome.what for outcome in Local(jobs=1).run(folder, plan, [job]) if outcome] == ["done"]
     log = JobFolder(folder, job.name).log.read_text(encoding="utf-8")
-    assert log.count("Restored all states from the checkpoint") == 1  # it was begun again, and went on at step five
+    assert log.count("Restored all states from the checkpoint") == 1  # it was started again, and resumed at step five
 
 
 def wait_for(condition: Callable[[], bool], runner: subprocess.Popen[str]) -> None:
@@ -386,4 +386,4 @@ def test_the_time_left_goes_by_jobs_that_ended_and_before_by_steps(tmp_path: Pat
     display.ended(plan.jobs[0], Outcome(plan.jobs[0].name, "done", seconds=600.0))
     assert display.line() == "1 of 6 done, 1 running (1 scoring), 0 failed, 50 min left"
     os.utime(second.path / "progress.json", (0, 0))
-    assert "0 running, 0 failed, no sign of life for 0 s" in display.line()
+    assert "0 running, 0 failed, no progress for 0 s" in display.line()
