@@ -19,6 +19,7 @@ release = version = installed("unknot")
 
 extensions = [
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "myst_parser",
     "sphinx_design",
@@ -37,6 +38,10 @@ nitpicky = True  # what looks like a link to a public name must be one
 nitpick_ignore_regex = [(r"py:.*", r"(?!unknot\.).*")]
 keep_warnings = False
 
+templates_path = ["_templates"]
+autosummary_imported_members = True
+autosummary_ignore_module_all = False
+autosummary_filename_map = {"unknot.studies.analyses.analysis": "unknot.studies.analyses.analysis-function"}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"

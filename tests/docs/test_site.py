@@ -151,7 +151,13 @@ def test_the_search_field_changes_with_the_page(site, browser) -> None:
     assert contrast(numbers(text), numbers(ground)) > 4.5
 
 
-SHOWN = ["index.html", "api/zoo/AdaGVAE.html", "api/metrics/functional/mig.html", "metrics/README.html", "thesis.html"]
+SHOWN = [
+    "index.html",
+    "api/zoo/unknot.zoo.AdaGVAE.html",
+    "api/metrics/functional/unknot.metrics.functional.mig.html",
+    "metrics/README.html",
+    "thesis.html",
+]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
