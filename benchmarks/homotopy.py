@@ -175,7 +175,7 @@ def movielens_1m(data: Path, full: bool, seconds: float) -> None:
     train = np.random.default_rng(0).random(len(values)) < 0.8
     ratings = Ratings((pairs[train], values[train]), (pairs[~train], values[~train]))
     print(
-        f"\nMovieLens 1M (the 90 % at hand), split 80/20, {ratings.shape[0]} x {ratings.shape[1]}, "
+        f"\nMovieLens 1M (the 90 % available locally), split 80/20, {ratings.shape[0]} x {ratings.shape[1]}, "
         f"{len(ratings.train[1])} ratings to train on, {seconds:g} s each (thesis: 27860 and 435 iterations in 2 h)"
     )
     speeds = {}  # an iteration that the time did not suffice for counts as one

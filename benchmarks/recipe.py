@@ -127,7 +127,7 @@ def _mean(values: list[float]) -> str:
 
 
 def choice(spec: dict[str, Any]) -> str:
-    """What was chosen, in words."""
+    """Return the choice in words."""
     words = [f"lr {spec['lr']:g}"]
     if spec.get("cosine"):
         words += [f"{spec.get('warmup', 0)} steps of warm-up", "cosine"]

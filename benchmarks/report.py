@@ -1,4 +1,4 @@
-"""How long a report of 10,000 models takes, and how much memory: ``python benchmarks/report.py``."""
+"""Time and memory of a report of 10,000 models: ``python benchmarks/report.py``."""
 
 import resource
 import tempfile

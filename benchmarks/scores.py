@@ -17,7 +17,7 @@ from unknot.studies.study import METHODS
 
 ROOT = Path(__file__).parents[1]
 POPULATIONS, CHECKPOINTS = "studies/tables", "checkpoints/bundled"
-"""What the tables are made from; the marks around them name it."""
+"""Sources of the tables; the marks around a table name its source."""
 SHOWN = {"mig": "MIG", "dci": "DCI", "dci_completeness": "completeness", "sap": "SAP", "modularity": "modularity"}
 
 AT_A_GLANCE = {
@@ -40,10 +40,10 @@ def at_a_glance() -> str:
 
 
 def over_seeds(table: pd.DataFrame, title: str) -> str:
-    """For each method the setting with the best mean MIG: its mean over seeds and their spread, beside those of all.
+    """Return, for each method, the setting with the best mean MIG: mean and spread over seeds, and the range of all.
 
-    A method's only model is told without a spread; the best of several settings of one seed is not, as luck chose it.
-    The noise of draws, where every model was scored twice, is told by itself: it is no part of what seeds do.
+    A method with a single model has no spread. The best of several settings with one seed each is left out, because
+    luck chose it. The noise of draws, where every model was scored twice, is stated separately.
     """
     done = table[table["status"] == "done"]
     keys = [name for name in ("dataset", "method", "strength", "data.k", "data.num_labels") if name in done]
@@ -80,23 +80,23 @@ def _over_seeds(row: pd.Series, score: str) -> str:
 
 
 def noise(done: pd.DataFrame) -> str:
-    """What draws alone do, from models that were scored twice with independent ones."""
-    told = []
+    """Return the noise of draws, from models that were scored twice with independent draws."""
+    noises = []
     for score in ("mig", "dci"):
         if f"{score}@again" in done:
             gap = (done[score] - done[f"{score}@again"]).dropna()
-            told.append(f"{np.sqrt((gap**2).mean() / 2):.4f} for {SHOWN[score]}")
-    return f" That of draws, of 10,000 + 5,000 images for one model, is {' and '.join(told)}." if told else ""
+            noises.append(f"{np.sqrt((gap**2).mean() / 2):.4f} for {SHOWN[score]}")
+    return f" That of draws, of 10,000 + 5,000 images for one model, is {' and '.join(noises)}." if noises else ""
 
 
 def checkpoints(rows: list[Any]) -> str:
-    """The scores of shipped checkpoints, as their cards tell them; those of other kinds in a table of their own."""
+    """Return the table of scores on the cards of bundled checkpoints; models without latents have a second table."""
     lines = [f"| | data | seed | {' | '.join(SHOWN.values())} | MB |", f"|---|---|---|{'---|' * len(SHOWN)}---|"]
     others = ["", "| | data | seed | scores | MB |", "|---|---|---|---|---|"]
     for row in rows:
         of_codes = any(score in row.scores for score in SHOWN)
-        told = [f"{about(score).title} {value:.3f}" for score, value in row.scores.items()]
-        values = [_value(row.scores, score) for score in SHOWN] if of_codes else [", ".join(told)]
+        values_by_title = [f"{about(score).title} {value:.3f}" for score, value in row.scores.items()]
+        values = [_value(row.scores, score) for score in SHOWN] if of_codes else [", ".join(values_by_title)]
         size = f"{row.bytes / 1e6:.1f}" if row.bytes else "-"
         line = f"| `{row.ref}` | {row.dataset} | {row.seed} | {' | '.join(values)} | {size} |"
         (lines if of_codes else others).append(line)
@@ -111,7 +111,7 @@ def _value(scores: Any, name: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages as they should be."""
+    """Return the contents that the pages should have."""
     tables = {name: load_results(name) for name in bundled_tables.names()}
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
     populations = "\n\n".join(text for text in texts if text)

@@ -1,4 +1,4 @@
-"""What a study costs besides its trainings: to expand, to look at, for each job; and what threads bring.
+"""Cost of a study besides its trainings: to expand it, to look at it, per job; and the gain of threads.
 
 python benchmarks/studies.py paper             # expand, status and table of the 12,600 jobs of the thesis
 python benchmarks/studies.py overhead 1000     # jobs of one step by executor: seconds for each
@@ -76,7 +76,7 @@ def _measured(what: str, command: list[str], cwd: str) -> None:
     ).stdout.splitlines()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{what}: {seconds:.1f} s of a core, {int(shown[-1]) / 1024:.0f} MB; {'; '.join(shown[:-1])[:200]}")
+    print(f"{what}: {seconds:.1f} core-seconds, {int(shown[-1]) / 1024:.0f} MB; {'; '.join(shown[:-1])[:200]}")
 
 
 PEAK = """
@@ -101,7 +101,7 @@ def overhead(count: int, names: list[str]) -> None:
         for name in names or EXECUTORS:
             few, many = (_run_ones(here, f"{name}-{n}", EXECUTORS[name], n, study) for n in (few_jobs, count))
             wall, core = ((after - before) / (count - few_jobs) for before, after in zip(few, many, strict=True))
-            print(f"{name}: {wall:.3f} s for each of {count} jobs, {core:.3f} s of a core", flush=True)
+            print(f"{name}: {wall:.3f} s for each of {count} jobs, {core:.3f} core-seconds", flush=True)
 
 
 def _run_ones(here: str, folder: str, options: list[str], count: int, study: dict[str, Any]) -> tuple[float, float]:

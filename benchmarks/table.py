@@ -67,7 +67,7 @@ Have a GPU? `python benchmarks/gpu.py` measures training, encoding and Slot Atte
 
 
 def measure(script: str) -> list[dict[str, Any]]:
-    """The rows of a script, in a process of its own."""
+    """Return the rows of a script, run in a process of its own."""
     environment = {"OMP_NUM_THREADS": "1"} | os.environ
     command = [sys.executable, str(HERE / f"{script}.py"), "--table"]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -78,7 +78,7 @@ def measure(script: str) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the facts about the machine that figures depend on."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -106,7 +106,7 @@ def slower(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The table, and where its rows come from."""
+    """Return the page: the table and the machines of its rows."""
     return f"# Benchmarks\n\n{INTRODUCTION}\n{markdown(rows)}\n\n{machines(rows)}"
 
 
@@ -121,7 +121,7 @@ def at_a_glance(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as a table."""
+    """Return the rows as a Markdown table."""
     lines = ["| | against | processor time | clock | threads |", "|---|---|---|---|---|"]
     lines += [
         f"| {row['name']} | {row['against']} | {row['processor']:.2f} | {row['clock']:.2f} | {row['threads']} |"
@@ -131,7 +131,7 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> str:
-    """Where the rows come from, each place once; the first has all that no other names."""
+    """Return one line per machine; the first covers all rows that no other names."""
     places: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         facts = ", ".join(f"{key} {value}" for key, value in row["machine"].items() if key != "load")

@@ -1,4 +1,4 @@
-"""How the site is built: ``make docs``, or ``sphinx-build -W --keep-going docs build/docs``.
+"""Settings of the documentation site: ``make docs``, or ``sphinx-build -W --keep-going docs build/docs``.
 
 ``UNKNOT_DOCS_GALLERY=0`` builds it without running the gallery's scripts, which is what most tests do.
 """

@@ -1,4 +1,4 @@
-"""What the reference adds to autosummary: pictures, references and examples, and links by a name's own module.
+"""Additions to autosummary: pictures, references and examples, and links by a name's own module.
 
 ``api/about.yaml`` has the formula, the picture, the functional form and the literature of a public name.
 """

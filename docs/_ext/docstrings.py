@@ -87,7 +87,7 @@ def converted(lines: list[str], formula: str = "", place: str = "") -> list[str]
 
 
 def process(app: Sphinx, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """What autodoc calls for every docstring, before napoleon does."""
+    """Convert a docstring of autodoc, before napoleon reads it."""
     from api_pages import about
 
     known = about(name)

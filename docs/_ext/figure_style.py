@@ -1,4 +1,4 @@
-"""How the gallery's figures look: legible on a phone, in colours that all can tell apart (Okabe and Ito)."""
+"""Style of the gallery's figures: legible on a phone, in colours that all can tell apart (Okabe and Ito)."""
 
 from typing import Any
 

@@ -2,7 +2,7 @@
 What a pair of images gives away
 ================================
 
-Two images of the same object a moment apart share most factors. Ada-GVAE is not told which: it compares the two
+Two images of the same object a moment apart share most factors. Ada-GVAE does not know which: it compares the two
 posteriors code by code, and takes as shared those below half-way between the smallest and the largest distance.
 """
 

@@ -2,8 +2,8 @@
 Slot Attention takes a scene apart
 ==================================
 
-Ten slots compete for the places of an image. They were trained to name the objects; where each of them looks, nobody
-told them.
+Ten slots compete for the places of an image. They were trained to name the objects; their attention masks were
+never supervised.
 """
 
 import matplotlib.pyplot as plt

@@ -51,6 +51,6 @@ for offset, (score, colour) in zip((-0.2, 0.2), [("mig", "#0072b2"), ("dci", "#e
     axis.bar_label(bars, fmt="%.2f", padding=3)
 axis.set_yticks(range(len(shipped)), labels)
 axis.invert_yaxis()
-axis.set(xlim=(0, 1), title="Checkpoints that come with the package")
+axis.set(xlim=(0, 1), title="Bundled checkpoints")
 axis.legend(loc="lower right")
 plt.show()
