@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; errors that a user can mend are one line, without a traceback."""
+    """Run the command; errors that a user can fix are one line, without a traceback."""
     if argv is None and "torch" not in sys.modules:  # this is the command, and not a call in somebody's program
         wait_passively()
         avoid_broken_amx()
@@ -52,8 +52,8 @@ def _dispatch(argv: list[str]) -> int:
         prog="unknot",
         description="Representations with structure: train, score and look at models that disentangle.",
         epilog=examples(
-            "unknot demo                                load a shipped model, score it, draw it",
-            "unknot fit --config beta_vae_dsprites      train with a shipped configuration",
+            "unknot demo                                load a bundled model, score it, draw it",
+            "unknot fit --config beta_vae_dsprites      train with a bundled configuration",
             "unknot evaluate runs/beta_vae_dsprites/version_0/model",
             "unknot evaluate my/model --import mymodels  a model of your own class",
         ),

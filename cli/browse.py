@@ -6,7 +6,7 @@ from unknot.cli.parsing import Commands, command
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot browse``."""
+    """Add the options of ``unknot browse``."""
     parser = command(
         commands,
         "browse",

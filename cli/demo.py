@@ -1,4 +1,4 @@
-"""``unknot demo``: load a shipped model, score it and draw it, in less than a minute and without a download."""
+"""``unknot demo``: load a bundled model, score it and draw it, in less than a minute and without a download."""
 
 import argparse
 import textwrap
@@ -11,11 +11,11 @@ REF = "unknot/adagvae-dsprites"
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot demo``."""
+    """Add the options of ``unknot demo``."""
     parser = command(
         commands,
         "demo",
-        "load a shipped Ada-GVAE, score it and draw it, in less than a minute",
+        "load a bundled Ada-GVAE, score it and draw it, in less than a minute",
         "unknot demo",
         "unknot demo --output /tmp/demo",
     )

@@ -1,4 +1,4 @@
-"""Errors of LightningCLI, its parser and the Trainer, in words that say what to do."""
+"""Error messages of LightningCLI, its parser and the Trainer, rewritten to say what to do."""
 
 import difflib
 import inspect
@@ -45,7 +45,7 @@ UNKNOWN = re.compile(r"unrecognized arguments: (--[\w.]+)")
 
 @contextmanager
 def in_plain_words(request: "Request") -> Iterator[None]:
-    """Raise a ``ValueError`` in one line for what a parser or a Trainer says of the words of a command."""
+    """Raise the errors of a parser or a Trainer as a ``ValueError`` in one line."""
     try:
         yield
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
@@ -72,21 +72,21 @@ def in_plain_words(request: "Request") -> Iterator[None]:
 
 
 def misspelt(message: str, words: Sequence[str]) -> str | None:
-    """What the command line says, or leaves out, that a parser's message is about, and what may have been meant."""
+    """Return a message for a misspelt or missing option, with a suggestion; None if there is none."""
     given = dict(_options(words))
     for part in ("model", "data"):
         parts = [option for option in given if option.startswith(f"--{part}.")]
         if parts and not {f"--{part}", f"--{part}.class_path", "--config"} & given.keys():
             return f"{parts[0]} needs --{part} NAME before it. {did_you_mean('', class_names(*KINDS[part]))}"
     for option, value in given.items():
-        found = OPTION.fullmatch(option)
-        if found and value.isidentifier() and value not in (known := class_names(*KINDS[found[1]])):
+        match = OPTION.fullmatch(option)
+        if match and value.isidentifier() and value not in (known := class_names(*KINDS[match[1]])):
             class_of = {name: made for name, made in DATASETS.items() if isinstance(made, type)}
             hint = f"Did you mean {class_of[value].__name__!r}?" if value in class_of else did_you_mean(value, known)
-            return f"--{found[1]} {value}: no such class. {hint} One of your own needs --import MODULE."
-    if found := UNKNOWN.search(message):
-        close = difflib.get_close_matches(found[1], OPTIONS, n=1)
-        return f"{found[1]}: no such option." + (f" Did you mean {close[0]!r}?" if close else "")
+            return f"--{match[1]} {value}: no such class. {hint} One of your own needs --import MODULE."
+    if match := UNKNOWN.search(message):
+        close = difflib.get_close_matches(match[1], OPTIONS, n=1)
+        return f"{match[1]}: no such option." + (f" Did you mean {close[0]!r}?" if close else "")
     return None
 
 
@@ -98,7 +98,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def class_names(*bases: type) -> list[str]:
-    """Names of the classes of ours, and of those that were imported, which can be used for one of ``bases``."""
+    """Return the names of our and imported classes that can be used for one of ``bases``."""
     names: set[str] = set()
     for package in (zoo, datamodules):
         names |= {name for name in package.__all__ if _is_one(getattr(package, name), bases)}

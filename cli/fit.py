@@ -1,4 +1,4 @@
-"""``unknot fit | validate | test | predict``: what their help says, and how their words become a training."""
+"""``unknot fit | validate | test | predict``: their help, and their command lines."""
 
 import os
 import shlex
@@ -33,12 +33,12 @@ FIT_EXAMPLES = (
     "unknot fit --config ada_gvae_dsprites --pretrained unknot/adagvae-dsprites --model.lr 1e-5",
     f"unknot fit --resume {RUN}",
     "",
-    f"shipped configurations: {', '.join(configs.names())}",
+    f"bundled configurations: {', '.join(configs.names())}",
 )
 
 
 def add_to(commands: Commands) -> None:
-    """Add the options of the four commands that one needs most; ``--help-all`` has the rest."""
+    """Add the most frequent options of the four commands; ``--help-all`` shows the rest."""
     for name, summary in RUNS.items():
         examples = FIT_EXAMPLES if name == "fit" else (f"unknot {name} {RUN}",)
         parser = command(commands, name, summary, *examples)
@@ -49,7 +49,7 @@ def add_to(commands: Commands) -> None:
         if name != "fit":
             parser.add_argument("run", nargs="?", metavar="RUN", help="folder of the run, or of a job of a study")
         parser.add_argument(
-            "-c", "--config", metavar="NAME|PATH", help="a shipped configuration or a YAML file; repeat to override"
+            "-c", "--config", metavar="NAME|PATH", help="a bundled configuration or a YAML file; repeat to override"
         )
         parser.add_argument("--model.KEY", metavar="VALUE", help="an argument of the model, e.g. --model.beta 8")
         parser.add_argument("--data.KEY", metavar="VALUE", help="an argument of the data, e.g. --data.batch_size 32")
@@ -75,7 +75,7 @@ def add_to(commands: Commands) -> None:
         parser.add_argument(
             "--pretrained",
             metavar="REF",
-            help="start from the weights of a checkpoint (shipped, USER/REPO, folder)",
+            help="start from the weights of a checkpoint (bundled, USER/REPO, folder)",
         )
         parser.add_argument("--ckpt_path", metavar="FILE", help="start from this Lightning checkpoint")
         parser.add_argument("--print_config", action="store_true", help="show the whole configuration and stop")
@@ -84,7 +84,7 @@ def add_to(commands: Commands) -> None:
 
 @dataclass
 class Request:
-    """The words of a command line, with names of configurations and runs replaced by what they stand for."""
+    """Command line in which names of configurations and runs are replaced by their options."""
 
     words: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Request:
 
 
 def run_command(argv: list[str], imported: Sequence[str]) -> int:
-    """Train, or look at what was trained; the words after the command are LightningCLI's."""
+    """Train, or validate, test or predict; the words after the command are LightningCLI's."""
     # The modules of the zoo must be of the Lightning whose command line this is, here and in child processes.
     os.environ["UNKNOT_LIGHTNING"] = "pytorch_lightning"
     import signal
@@ -112,7 +112,7 @@ def run_command(argv: list[str], imported: Sequence[str]) -> int:
             _read(training, request, action, rest)
             training.settings = request.words
             if action == "fit":
-                _tell(training, fit_settings(training).path)
+                _print_result(training, fit_settings(training).path)
             else:
                 _look(training, action)
     except (Stopped, KeyboardInterrupt) as stop:
@@ -128,7 +128,7 @@ def run_command(argv: list[str], imported: Sequence[str]) -> int:
 
 
 def _read(training: "Training", request: Request, action: str, argv: list[str]) -> None:
-    """Read the words: which run, which configurations, and what is left for the parser."""
+    """Read run and configurations from the command line; leave the rest to the parser."""
     from unknot.training.run_folder import RunFolder
 
     words: list[str] = []
@@ -155,8 +155,8 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
         _resume(training, request, resumed, action)
     options = {word.partition("=")[0] for word in request.words}
     for file in request.files if len(request.files) == 1 else ():
-        shipped = configs.FOLDER in Path(file).resolve().parents
-        if shipped and "data" not in configs.load(file) and not {"--data", "--data.class_path"} & options:
+        bundled = configs.FOLDER in Path(file).resolve().parents
+        if bundled and "data" not in configs.load(file) and not {"--data", "--data.class_path"} & options:
             raise ValueError(
                 f"{Path(file).stem} names no data. Give --data NAME, as in --data ImageDataModule --data.source DIR."
             )
@@ -200,7 +200,7 @@ def _resume(training: "Training", request: Request, run: Any, action: str) -> No
 
 
 def _resolved(path: Path) -> str:
-    """A configuration as the parser takes it: the file, or the text of one that has a base."""
+    """Return a configuration as the parser takes it: the file, or the text of one that has a base."""
     import yaml
 
     from unknot.training.fitting import check_source
@@ -218,8 +218,8 @@ def _imports(training: "Training") -> str:
     return "".join(f" --import {shlex.quote(module)}" for module in training.imported)
 
 
-def _tell(training: "Training", folder: Path) -> None:
-    """Say where everything is, and how to score it."""
+def _print_result(training: "Training", folder: Path) -> None:
+    """Print the folder, and the command to score the model."""
     if training.run is None or not training.run.is_trained():
         return
     from unknot.zoo import MODELS

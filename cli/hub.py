@@ -19,7 +19,7 @@ LONGEST_DATASET = 15
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot hub``."""
+    """Add the options of ``unknot hub``."""
     parser = command(
         commands,
         "hub",
@@ -34,7 +34,7 @@ def add_to(commands: Commands) -> None:
     listing = command(
         actions,
         "list",
-        "shipped, cached and remote checkpoints",
+        "bundled, cached and remote checkpoints",
         "unknot hub list --dataset dsprites --method AdaGVAE --sort dci",
         "unknot hub list --min mig=0.3 --json",
         "HF_HUB_OFFLINE=1 unknot hub list",
@@ -53,7 +53,7 @@ def add_to(commands: Commands) -> None:
     listing.add_argument("--json", action="store_true", help="as JSON instead of a table")
 
     show = command(actions, "show", "card, scores and files of a checkpoint", "unknot hub show me/my-model@v1 --json")
-    show.add_argument("ref", help="a shipped name, USER/REPO[@REVISION], or a folder")
+    show.add_argument("ref", help="a bundled name, USER/REPO[@REVISION], or a folder")
     show.add_argument("--json", action="store_true", help="as JSON")
 
     pull = command(
@@ -63,7 +63,7 @@ def add_to(commands: Commands) -> None:
         "unknot hub pull me/my-model",
         "unknot hub pull me/my-model@v1 models/mine",
     )
-    pull.add_argument("ref", help="USER/REPO[@REVISION], or a shipped name")
+    pull.add_argument("ref", help="USER/REPO[@REVISION], or a bundled name")
     pull.add_argument("folder", nargs="?", help="where to put it (default: the client's cache)")
 
     push = command(
@@ -164,7 +164,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
-    """Print one line for each checkpoint: scores that were asked for come first, then those that most have."""
+    """Print one line for each checkpoint: requested scores come first, then those that most have."""
     from unknot.checkpoints.card import plain
     from unknot.metrics.registry import about
 

@@ -1,4 +1,4 @@
-"""``--import MODULE``: one's own models, networks and data, for every command."""
+"""``--import MODULE``: your own models, networks and data, for every command."""
 
 import sys
 from importlib import import_module
@@ -9,7 +9,7 @@ HELP = "a module of yours that registers models, networks or data; may be repeat
 
 
 def take_imports(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Import the modules that ``--import`` names; give the other words, and the modules.
+    """Import the modules that ``--import`` names; return the other words, and the modules.
 
     As with ``python -m``, modules of the current folder are found; a file ``path/to/mine.py`` may be named too.
     """

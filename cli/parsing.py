@@ -1,4 +1,4 @@
-"""How every command describes itself: a summary, its options and examples that can be copied."""
+"""Help of every command: a summary, its options, and examples to copy."""
 
 import argparse
 import textwrap
@@ -11,7 +11,7 @@ else:
 
 
 def command(commands: Commands, name: str, summary: str, *lines: str) -> argparse.ArgumentParser:
-    """A parser for a command, with its summary and examples; options are never abbreviated."""
+    """Return a parser for a command, with its summary and examples; options cannot be abbreviated."""
     return commands.add_parser(
         name,
         help=summary,
@@ -23,5 +23,5 @@ def command(commands: Commands, name: str, summary: str, *lines: str) -> argpars
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text."""
+    """Return the end of a help text."""
     return "examples:\n" + textwrap.indent("\n".join(lines), "  ")

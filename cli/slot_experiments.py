@@ -47,9 +47,9 @@ def run_experiment(arguments: argparse.Namespace) -> int:
 
 def scores(model: Any, batch: SetBatch, arguments: argparse.Namespace, **options: Any) -> dict[str, Any]:
     """Average precision in percent at each threshold: its mean over draws of initial slots, and each draw's."""
-    found = set_scores(model, batch, arguments.draws, arguments.seed, **options)
-    draws = [[100 * parts[str(i)] for parts in found.details.values()] for i in range(arguments.draws)]
-    return {"ap": {name: 100 * value for name, value in zip(NAMES, found.values(), strict=True)}, "draws": draws}
+    measured = set_scores(model, batch, arguments.draws, arguments.seed, **options)
+    draws = [[100 * parts[str(i)] for parts in measured.details.values()] for i in range(arguments.draws)]
+    return {"ap": {name: 100 * value for name, value in zip(NAMES, measured.values(), strict=True)}, "draws": draws}
 
 
 # Experiments
@@ -99,17 +99,17 @@ def objects_experiment(models: dict[str, Any], arguments: argparse.Namespace) ->
 def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """The adjusted Rand index, without the background, of attention (or of an autoencoder's masks) at 32 x 32."""
     results: dict[str, Any] = {}
-    _title(arguments, "ARI in % of what slots attend to, background left out")
+    _title(arguments, "ARI in % of the slots' attention, without the background")
     for ref, model in models.items():
         batch = _batch(model, arguments)
         if batch.masks is None:
             raise ValueError(f"{arguments.data}: these images have no masks; add --redraw to draw their layouts.")
         try:
-            found = attention_score(model, batch, arguments.draws, arguments.seed)
+            score = attention_score(model, batch, arguments.draws, arguments.seed)
         except ValueError as error:
             raise ValueError(f"{ref}: {str(error)[0].lower()}{str(error)[1:]}") from None
-        draws = [100 * score for score in found.details["ari"].values()]
-        results[ref] = {"ari": 100 * found["ari"], "draws": draws}
+        draws = [100 * value for value in score.details["ari"].values()]
+        results[ref] = {"ari": 100 * score["ari"], "draws": draws}
         _row(label(ref, model), [results[ref]["ari"]])
         if arguments.output:
             path = Path(arguments.output) / f"attention-{slug(ref)}.png"
@@ -131,7 +131,7 @@ EXPERIMENTS: dict[str, Callable[[dict[str, Any], argparse.Namespace], dict[str, 
 
 
 def label(ref: str, model: Any) -> str:
-    """What a checkpoint is called in tables: its options, where they are not the plain ones, and its folder."""
+    """Return the name of a checkpoint in tables: its unusual options and its folder."""
     words = [type(model).__name__]
     if getattr(model, "loss_at_every_iteration", False):
         words.append("loss at every iteration")

@@ -6,7 +6,7 @@ from unknot.cli.parsing import Commands, command
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot slots``."""
+    """Add the options of ``unknot slots``."""
     parser = command(
         commands,
         "slots",

@@ -19,7 +19,7 @@ WIDTH = 100
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot study``."""
+    """Add the options of ``unknot study``."""
     parser = command(
         commands,
         "study",
@@ -30,9 +30,9 @@ def add_to(commands: Commands) -> None:
         "unknot study table runs/dsprites32",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    command(actions, "list", "the shipped studies", "unknot study list")
+    command(actions, "list", "the bundled studies", "unknot study list")
     show = command(actions, "show", "what a study trains, and what it takes", "unknot study show dsprites32")
-    show.add_argument("study", help="a shipped study, or a YAML file")
+    show.add_argument("study", help="a bundled study, or a YAML file")
     run = command(
         actions,
         "run",
@@ -43,7 +43,7 @@ def add_to(commands: Commands) -> None:
         "unknot study run unsupervised --shard $SLURM_ARRAY_TASK_ID/64      # in a Slurm array 1-64",
         "unknot study run unsupervised --ray auto                           # on a running Ray cluster",
     )
-    run.add_argument("study", help="a shipped study, a YAML file, or the folder of a study to go on with")
+    run.add_argument("study", help="a bundled study, a YAML file, or the folder of a study to resume")
     run.add_argument("--folder", metavar="DIR", help="where its files go (default: runs/NAME)")
     run.add_argument("--plan", action="store_true", help="only write the folder and its plan, for shards to start from")
     retry = command(actions, "retry", "try failed jobs again, and go on", "unknot study retry runs/dsprites32 --jobs 1")
@@ -64,7 +64,7 @@ def add_to(commands: Commands) -> None:
         "unknot study table here/dsprites32 there/dsprites32 table.csv --out all.csv",
     )
     table.add_argument(
-        "sources", nargs="+", metavar="DIR", help="of a study; or several, also (shipped) tables, to be merged into one"
+        "sources", nargs="+", metavar="DIR", help="of a study; or several, also (bundled) tables, to be merged into one"
     )
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
     table.add_argument("--ship", action="store_true", help="write what is done as a table of the package itself")
@@ -80,7 +80,7 @@ def add_to(commands: Commands) -> None:
         "results",
         nargs="+",
         metavar="RESULTS",
-        help="the folder of a study, a table (.csv, .parquet, .json), or a shipped table; several are merged",
+        help="the folder of a study, a table (.csv, .parquet, .json), or a bundled table; several are merged",
     )
     report.add_argument("--out", metavar="FOLDER", help="for page, figures and tables (default: RESULTS/report)")
     report.add_argument("--only", nargs="+", metavar="NAME", help="some of the analyses")
@@ -275,8 +275,8 @@ def _table(arguments: argparse.Namespace) -> int:
         if arguments.out:
             raise ValueError("--ship writes into the package: leave out --out.")
         path = ship_table(sources)
-        told = about(path.stem)
-        print(f"{path}: {told['models']} of {told['planned']} models, {told['failed']} failed")
+        counts = about(path.stem)
+        print(f"{path}: {counts['models']} of {counts['planned']} models, {counts['failed']} failed")
         return 0
     for path in write_table(sources, arguments.out):
         print(path)

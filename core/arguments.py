@@ -1,4 +1,4 @@
-"""Arguments: numbers that are checked in the same words everywhere, names that were misspelt, and signatures."""
+"""Arguments: checked numbers, suggestions for misspelt names, and signatures of classes."""
 
 import difflib
 import inspect
@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number.
+    """Return whether a value is a real number.
 
     >>> is_number(1e-3), is_number("1e-3"), is_number(True)
     (True, False, False)
@@ -21,7 +21,7 @@ def is_number(value: Any) -> bool:
 
 
 def whole(name: str, value: Any, least: int | None = 1) -> int:
-    """A whole number that is not too small, as Python's ``int``."""
+    """Return a whole number that is not too small, as Python's ``int``."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -33,34 +33,34 @@ def whole(name: str, value: Any, least: int | None = 1) -> int:
 
 
 def counts(**numbers: Any) -> None:
-    """Refuse what is not a whole number of at least one."""
+    """Raise a ``ValueError`` for values that are not whole numbers of at least one."""
     for name, value in numbers.items():
         whole(name, value)
 
 
 def positive(**numbers: Any) -> None:
-    """Refuse what is not positive and finite."""
+    """Raise a ``ValueError`` for values that are not positive and finite."""
     for name, value in numbers.items():
         if not (is_number(value) and 0 < value < math.inf):
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
 
 
 def not_negative(**numbers: Any) -> None:
-    """Refuse what is negative or not finite."""
+    """Raise a ``ValueError`` for values that are negative or not finite."""
     for name, value in numbers.items():
         if not (is_number(value) and 0 <= value < math.inf):
             raise ValueError(f"{name} must be finite and not negative, got {value!r}.")
 
 
 def fraction(**numbers: Any) -> None:
-    """Refuse what is not a part: more than nothing, and less than all."""
+    """Raise a ``ValueError`` for values that do not lie between 0 and 1."""
     for name, value in numbers.items():
         if not (is_number(value) and 0 < value < 1):
             raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
 
 
 def height_and_width(size: Any, name: str = "image_size", also: str = "") -> tuple[int, int]:
-    """One positive whole number, or two, as (height, width)."""
+    """Return one positive whole number, or two, as (height, width)."""
     try:
         height, width = map(operator.index, size if isinstance(size, tuple | list) else (size, size))
         if min(height, width) < 1:
@@ -71,7 +71,7 @@ def height_and_width(size: Any, name: str = "image_size", also: str = "") -> tup
 
 
 def two_numbers(value_range: tuple[float, float]) -> tuple[float, float]:
-    """(low, high), low first."""
+    """Return a range as (low, high)."""
     try:
         low, high = map(float, value_range)
     except (TypeError, ValueError):
@@ -85,7 +85,7 @@ def two_numbers(value_range: tuple[float, float]) -> tuple[float, float]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that helps someone who misspelt a name: the nearest one, or all of them.
+    """Return a sentence for a misspelt name: the nearest known name, or all of them.
 
     >>> did_you_mean("Dsprites", ["dsprites", "cars3d"])
     "Did you mean 'dsprites'?"
@@ -98,7 +98,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def with_article(name: str) -> str:
-    """A class with the article that its sound asks for.
+    """Return the name of a class with its article.
 
     >>> [with_article(name) for name in ("AdaGVAE", "BetaVAE", "MLVAE", "S2BetaVAE", "SlotSetPredictor")]
     ['an AdaGVAE', 'a BetaVAE', 'an MLVAE', 'an S2BetaVAE', 'a SlotSetPredictor']
@@ -110,28 +110,30 @@ def with_article(name: str) -> str:
 
 
 def signature_of(cls: type[Any]) -> inspect.Signature:
-    """The arguments of a class, those that it hands on to its bases as ``**keywords`` included."""
-    found: dict[str, inspect.Parameter] = {}
+    """Return the arguments of a class, with those that it passes to its bases as ``**keywords``."""
+    collected: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" in vars(base):
             parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
             own = [parameter for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
             # What comes from further bases can be given by name alone.
-            more = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own] if found else own
-            found |= {parameter.name: parameter for parameter in more if parameter.name not in found}
+            more = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own] if collected else own
+            collected |= {parameter.name: parameter for parameter in more if parameter.name not in collected}
             if len(own) == len(parameters):
                 break
-    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
+    return inspect.Signature(sorted(collected.values(), key=lambda parameter: parameter.kind))
 
 
 class ShowsArguments:
-    """A class whose subclasses show, in ``help`` for instance, all arguments that they take, and name one that they do
-    not: Python would say so of the base to which it was handed on."""
+    """Base of classes whose signature lists all arguments, those of their bases included.
+
+    An unknown argument is reported for the class that was called; Python would name the base that received it.
+    """
 
     __signature__: inspect.Signature
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Refuse a name that is no argument; a class of somebody's own may take names that only its code tells."""
+        """Refuse an unknown argument of our classes; a user's class may take names that its signature does not show."""
         known = cls.__signature__.parameters
         if (unknown := next((name for name in keywords if name not in known), None)) and _is_ours(cls):
             raise TypeError(f"{cls.__name__} has no argument {unknown!r}. {did_you_mean(unknown, known)}")

@@ -1,4 +1,4 @@
-"""How an object of a CLEVR scene is written as 19 numbers: the one place that says so.
+"""Encoding of an object of a CLEVR scene as 19 numbers; the only place that defines it.
 
 Coordinates 3 | size 2 | material 2 | shape 3 | color 8 | 1 for a real object. Coordinates are (x + 3) / 6, classes
 one-hot in the order of :data:`CLASSES`.
@@ -22,7 +22,7 @@ COORDINATES = slice(0, 3)
 PARTS = dict(
     zip(CLASSES, (slice(*ends) for ends in pairwise(accumulate(map(len, CLASSES.values()), initial=3))), strict=True)
 )
-"""Where the classes of each attribute are."""
+"""Positions of the classes of each attribute."""
 REAL = PARTS["color"].stop
 OBJECT_SIZE = REAL + 1
 REACH = 3.0

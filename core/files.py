@@ -1,4 +1,4 @@
-"""Files: where they live, how they are written whole and durably, read within limits, and kept in memory."""
+"""Files: the cache folder, atomic and durable writes, reads within limits, and a cache in memory."""
 
 import hashlib
 import json
@@ -20,13 +20,13 @@ V = TypeVar("V")
 
 
 def cache_dir() -> Path:
-    """Folder for drawn, downloaded and converted data: ``$UNKNOT_CACHE``, else the platform's cache folder."""
+    """Return the folder of drawn, downloaded and converted data: ``$UNKNOT_CACHE``, or the platform's cache folder."""
     return Path(os.environ.get("UNKNOT_CACHE") or platformdirs.user_cache_dir("unknot", appauthor=False))
 
 
 @contextmanager
 def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
-    """Give a path beside ``path`` to write to; rename it over ``path`` on success, remove it on failure.
+    """Yield a path beside ``path`` to write to; rename it over ``path`` on success, remove it on failure.
 
     Readers see the old file or the new one, never a part; several processes may write at the same time.
 
@@ -106,14 +106,14 @@ def write_json(path: Path, value: Any, indent: int | None = 1, durable: bool = F
 
 
 def digest(file: IO[bytes], algorithm: Any) -> str:
-    """Hash of what an open file holds from here on."""
+    """Return the hash of the rest of an open file."""
     while chunk := file.read(1 << 20):
         algorithm.update(chunk)
     return str(algorithm.hexdigest())
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a regular file; computed again only when the file has changed."""
+    """Return the SHA-256 of a regular file; it is computed again only when the file has changed."""
     about = path.stat()
     return _sha256_of(path, about.st_ino, about.st_size, about.st_mtime_ns)
 
@@ -128,10 +128,10 @@ def _sha256_of(path: Path, *version: int) -> str:
 
 
 class Cache(Generic[K, V]):
-    """Values that were used last, as many as their weights allow.
+    """Cache of the values that were used last, as many as their weights allow.
 
     Args:
-        limit: sum of the weights. A value that is heavier is given and not kept.
+        limit: sum of the weights. A heavier value is returned and not kept.
 
     >>> cache = Cache(limit=10)
     >>> [cache.get(key, lambda: key * 4, len) for key in ("a", "b", "c", "a")]
@@ -146,7 +146,7 @@ class Cache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V], weigh: Callable[[V], int]) -> V:
-        """The value of a key, made if it is not here. Two who ask at once may both make it."""
+        """Return the value of a key, made if it is not cached. Two threads that ask at once may both make it."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -1,4 +1,4 @@
-"""How a model is asked for something: in evaluation mode, where its weights are, with noise that repeats."""
+"""Inference: evaluation mode, the device of the weights, and repeatable noise."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from unknot.randomness import kept_generators, seed_device
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode, and each of its modules back as it was: some may be frozen.
+    """Put a model into evaluation mode, and afterwards restore the mode of each module, as some may be frozen.
 
     A function has no modes.
     """
@@ -28,7 +28,7 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 
 @contextmanager
 def fixed_noise(model: Any, seed: int) -> Iterator[None]:
-    """Evaluation mode without gradients, where what the model draws is set by ``seed`` and nobody else's changes."""
+    """Evaluation mode without gradients; ``seed`` fixes what the model draws. Global generators are restored."""
     device = device_of(model)
     with kept_generators(device), torch.inference_mode(), evaluation_mode(model):
         seed_device(seed, device)
@@ -36,16 +36,16 @@ def fixed_noise(model: Any, seed: int) -> Iterator[None]:
 
 
 def device_of(model: Any) -> torch.device:
-    """Where the weights of a model are; a function, or a model without any, is on the CPU."""
+    """Return the device of a model's weights; the CPU for a function or a model without weights."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return next((parameter.device for parameter in parameters), torch.device("cpu"))
 
 
 def representation(model: Any) -> Callable[[Tensor], Any]:
-    """What gives the codes of images, wherever they are: ``represent`` of a model, or the model or function itself."""
+    """Return the function from images to codes: ``represent`` of a model, or else the model or function itself."""
     represent: Callable[[Tensor], Any] = getattr(model, "represent", model)
     if not isinstance(model, nn.Module):
         return represent
     device = device_of(model)
-    # What is no tensor the model itself refuses, with a reason.
+    # The model itself refuses other types, with a reason.
     return lambda images: represent(images.to(device) if isinstance(images, Tensor) else images)

@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Which rows are labelled."""
+        """Mask of the labelled rows."""
         return self.classes != MISSING
 
 

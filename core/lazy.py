@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that one light name does not wait for heavy ones."""
+"""Packages whose names are imported on first use, so that a light name does not load heavy modules."""
 
 import sys
 import warnings
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for a package: ``homes`` says in which of its modules each name lives, "" for a module itself.
+    """Return a ``__getattr__`` for a package: ``homes`` maps each name to its module, or to "" for a module itself.
 
     >>> find = lazily("unknot.metrics", {"Scores": "scores"})
     >>> find("Scores").__name__

@@ -52,7 +52,7 @@ def wait_passively() -> bool:
 
 
 def sensible_threads() -> int | None:
-    """Threads to train a small network with: the cores there are, at most :data:`MOST`; ``None`` where they are chosen.
+    """Return the threads to train a small network with: the cores, at most :data:`MOST`; ``None`` where the user chose.
 
     It does not depend on what else the machine is doing: sums come out differently in the last bit with another number
     of threads, and the same command should give the same model.
@@ -69,7 +69,7 @@ def sensible_threads() -> int | None:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory instead of giving it back to the kernel.
 
-    A training step on a CPU frees and takes tens of megabytes. By default they come anew from the kernel, page by
+    A training step on a CPU frees and takes tens of megabytes. By default they come from the kernel again, page by
     page, which is about a quarter of a step (measured in ``benchmarks/training.py``). Does nothing on other
     systems, or where the user has set glibc's own ``MALLOC_TRIM_THRESHOLD_`` or ``MALLOC_MMAP_THRESHOLD_``.
     """
@@ -96,9 +96,9 @@ def avoid_broken_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
         lines = cpuinfo.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()  # of the first core
     except OSError:
         return False
-    told = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
-    level = told.get("cpuid level", "").strip()
-    broken = "amx_tile" in told.get("flags", "").split() and level.isdecimal() and int(level) < TILE_LEAF
+    fields = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
+    level = fields.get("cpuid level", "").strip()
+    broken = "amx_tile" in fields.get("flags", "").split() and level.isdecimal() and int(level) < TILE_LEAF
     if broken:
         os.environ.setdefault(INSTRUCTIONS, "AVX512_CORE_BF16")
     return broken
@@ -109,7 +109,7 @@ def avoid_broken_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 @cache
 def commit() -> str | None:
-    """The commit of this code, with ``-dirty`` if a Python file was changed since; ``None`` where git has none."""
+    """Return the commit of this code, with ``-dirty`` if a Python file was changed since; ``None`` outside a clone."""
     here = Path(__file__).resolve()
     where = here.parent.parent
     # Somebody's own repository may have a .venv with this package in it: its commits are not ours.

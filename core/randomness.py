@@ -9,7 +9,7 @@ import torch
 
 
 class Stream(IntEnum):
-    """What a stream is for; part of its key, so that two streams of one seed never share their bits."""
+    """Purpose of a random stream; part of its key, so that two streams of one seed never share their bits."""
 
     TRAIN_DATA = 0
     HELD_OUT_DATA = 1
@@ -45,7 +45,7 @@ def seed_device(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Give the global generators of the CPU and of ``device`` back as they were, whatever happens in between.
+    """Restore the global generators of the CPU and of ``device`` after the block, whatever happens in it.
 
     >>> state = torch.get_rng_state()
     >>> with kept_generators():
@@ -61,7 +61,7 @@ def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
 
 
 def generator_states(device: torch.device) -> dict[str, torch.Tensor]:
-    """States of the global generators of the CPU and of ``device``."""
+    """Return the states of the global generators of the CPU and of ``device``."""
     states = {"cpu": torch.get_rng_state()}
     if device.type not in ("cpu", "meta"):
         states[str(device)] = getattr(torch, device.type).get_rng_state(*_one_of_many(device))

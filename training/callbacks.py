@@ -1,4 +1,4 @@
-"""What goes along with a training: its clock, its curve, the states that it resumes from, and how it is stopped."""
+"""Callbacks of a training run: processor time, the curve, saved states, and stopping."""
 
 import csv
 import os
@@ -60,7 +60,7 @@ class Stopwatch(Callback):
         return None if self.before is None else self.before + time.process_time() - self.start
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the processor time, for checkpoints."""
         return {"core_seconds": self.core_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -68,18 +68,18 @@ class Stopwatch(Callback):
         self.before = state_dict["core_seconds"]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Read what a job of version 0.1.0 kept under another name."""
+        """Read the processor time of a job of version 0.1.0, which has another name there."""
         if former := checkpoint.get("callbacks", {}).get("Recorder"):
             self.before = former["core_seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """From here on the time counts."""
+        """Start the clock."""
         self.start = time.process_time()
         if trainer.global_step == 0:
             self.before = 0.0
 
     def record(self, path: Path, steps: int) -> None:
-        """Write what the training took, and the code that did it."""
+        """Write the processor time, and the commit and versions of the code."""
         seconds = self.core_seconds
         record = {
             "core_seconds": None if seconds is None else round(seconds, 1),
@@ -92,13 +92,13 @@ class Stopwatch(Callback):
 
 
 class Keeper(Checkpoint):
-    """Save the state that a run resumes from, report how far it is, and stop it when asked.
+    """Save the state that a run resumes from, report its progress, and stop it on request.
 
     Lightning calls it after all other callbacks, as it is a ``Checkpoint``.
 
     Args:
         run: the folder; None on ranks other than zero.
-        stop: looked at after every step.
+        stop: checked after every step.
         every_steps: steps between saves.
         every_seconds: seconds between saves; for a single process.
     """
@@ -154,14 +154,14 @@ class HeldOut(Callback):
         self.step, self.losses = -1, dict[str, float]()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take them."""
+        """Store them."""
         values = trainer.callback_metrics.items()
         self.step = -1 if trainer.sanity_checking else trainer.global_step
         self.losses = {name: float(value) for name, value in values if name.startswith("val/")}
 
 
 class _Curve(ExperimentWriter):
-    """Continue the file that is there, after the last row that the checkpoint knows of."""
+    """Continue an existing file after the last row that the checkpoint covers."""
 
     def __init__(self, log_dir: str, step: int | None) -> None:
         self.step = step
@@ -183,7 +183,7 @@ class _Curve(ExperimentWriter):
         self._write(kept)
 
     def log_hparams(self, params: dict[str, Any]) -> None:
-        """The settings of a run are written elsewhere."""
+        """Do nothing: the settings of a run are in ``config.yaml``."""
 
     def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
         with open(self.metrics_file_path, newline="") as file:
@@ -206,13 +206,13 @@ def _whole(text: Any) -> int | None:
 
 
 def version_of(folder: Path) -> int | str:
-    """N of ``version_N``, for loggers, which show that much beside the progress; or the name of another folder."""
+    """Return N of ``version_N``, which loggers show beside the progress, or the name of another folder."""
     number = folder.name.removeprefix("version_")
     return int(number) if number.isdecimal() and folder.name == f"version_{int(number)}" else folder.name
 
 
 class CurveLogger(CSVLogger):
-    """``metrics.csv`` of a run, one curve however often it was interrupted.
+    """Logger of ``metrics.csv``: one curve, however often the run was interrupted.
 
     Args:
         folder: of the run.
@@ -225,20 +225,20 @@ class CurveLogger(CSVLogger):
 
     @property
     def experiment(self) -> Any:
-        """What writes the rows, on rank zero only."""
+        """Writer of the rows, on rank zero only."""
         if self._experiment is None:
             self._experiment = _Curve(self.log_dir, self._step)
         return self._experiment
 
 
 class CountOn(Callback):
-    """Log the step after ``step`` as that: Lightning leaves one out where a run is resumed at its end."""
+    """Log the first step after resuming as ``step``; Lightning skips one where a run is resumed at its end."""
 
     def __init__(self, step: int) -> None:
         self.step: int | None = step
 
     def on_train_batch_start(self, trainer: Trainer, *arguments: Any) -> None:
-        """Once, at the first step."""
+        """Correct the count once, at the first step."""
         if self.step is not None:
             correct_step(trainer, self.step)
         self.step = None

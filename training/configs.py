@@ -1,7 +1,7 @@
-"""Shipped configurations and the sweeps of the studies, found by name.
+"""Bundled configurations and the sweeps of the studies, found by name.
 
 A configuration is what LightningCLI takes, and may begin with ``base: NAME``: it then changes another one, which is a
-shipped name or a file beside it; a key that is null there is left out. The folder ``base`` holds what those of one
+bundled name or a file beside it; a key that is null there is left out. The folder ``base`` holds what those of one
 study have in common.
 """
 
@@ -21,18 +21,18 @@ MAX_BYTES = 1 << 20
 
 
 def names() -> list[str]:
-    """Names of the shipped configurations."""
+    """Return the names of the bundled configurations."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def find(name_or_path: str | Path) -> Path:
-    """A configuration file: a path if there is such a file, else a shipped one of that name."""
+    """Return the file of a configuration: a path if it exists, or else the bundled one of that name."""
     if Path(name_or_path).is_file():
         return Path(name_or_path)
     name = str(name_or_path).removesuffix(".yaml")
     if name in [*names(), *(f"base/{path.stem}" for path in FOLDER.glob("base/*.yaml"))]:
         return FOLDER / f"{name}.yaml"
-    raise FileNotFoundError(f"{name_or_path}: no such file and no shipped configuration. {did_you_mean(name, names())}")
+    raise FileNotFoundError(f"{name_or_path}: no such file and no bundled configuration. {did_you_mean(name, names())}")
 
 
 def load(name_or_path: str | Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the values of ``difference`` in their places; another ``class_path`` takes its own arguments only.
+    """Return ``base`` with the values of ``difference``; a different ``class_path`` drops the arguments of the former.
 
     >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
     {'a': {'b': 1, 'c': 3}}
@@ -82,7 +82,7 @@ def merged(base: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, 
 
 
 def read(path: Path) -> Any:
-    """A YAML file as plain values."""
+    """Read a YAML file as plain values."""
     try:
         return yaml.load(read_limited(path, MAX_BYTES).decode("utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -103,17 +103,17 @@ _Loader.add_implicit_resolver(
 
 
 def sweep_names() -> list[str]:
-    """Names of the studies whose sweeps are shipped."""
+    """Return the names of the studies with bundled sweeps."""
     return sorted(path.stem for path in (FOLDER / "sweeps").glob("*.yaml"))
 
 
 def sweep(name: str) -> dict[str, Any]:
-    """The sweep of a study: which configurations with which values of which options.
+    """Return the sweep of a study: its configurations, and the values of their options.
 
     >>> sweep("unsupervised")["sweeps"][0]
     {'config': 'beta_vae_dsprites', 'options': {'model.beta': [1, 2, 4, 6, 8, 16]}}
     """
     if name not in sweep_names():
-        raise FileNotFoundError(f"{name}: no shipped sweep of that name. Shipped are: {', '.join(sweep_names())}.")
+        raise FileNotFoundError(f"{name}: no bundled sweep of that name. Bundled are: {', '.join(sweep_names())}.")
     content: dict[str, Any] = read(FOLDER / "sweeps" / f"{name}.yaml")
     return content

@@ -1,4 +1,4 @@
-"""The record of a training, read while it grows: curves of a few hundred points, whatever the file holds."""
+"""Curves of a training run, read while it grows: a few hundred points, whatever the file holds."""
 
 import contextlib
 import csv
@@ -21,7 +21,7 @@ _read: Cache[tuple[str, int, int], Curves] = Cache(200_000)
 
 
 def curves(path: Path | None) -> Curves:
-    """Columns of a CSV file that Lightning's logger wrote, each ``[[step, value], ...]``."""
+    """Return the columns of a CSV file that Lightning's logger wrote, each ``[[step, value], ...]``."""
     try:
         if path is None or not path.is_file():
             return {}

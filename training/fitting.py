@@ -1,4 +1,4 @@
-"""Train a model: the one way from settings, or from a model and its data, to the folder of a run."""
+"""Train a model from settings, or from a model and its data, and leave the folder of a run."""
 
 import io
 import logging
@@ -43,19 +43,19 @@ CURVE_ROWS = 100
 
 @dataclass
 class Training:
-    """A training that is asked for, and where it goes.
+    """Request to train, with the folder that it writes to.
 
     Args:
         settings: words of a command line, or plain values; None where model and data are given.
         name: of the folder above a new run's.
-        run: the folder, if it is known already.
+        run: the folder, if it is already known.
         imported: modules whose classes the settings may name.
-        stop: how it is asked to end.
-        job: name and settings of the job of a study that it is.
+        stop: the request to stop, if there is one.
+        job: name and settings, for a job of a study.
         trainer: arguments of the Trainer besides those of the settings.
         every_seconds: save by the clock and not by steps.
-        keep_states: leave the checkpoints of a finished job.
-        say: takes lines for the user.
+        keep_states: keep the checkpoints of a finished job.
+        say: called with each line for the user.
     """
 
     settings: Sequence[str] | dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class Training:
     # The folder
 
     def open_folder(self, model: Model, root: Path) -> Path:
-        """The folder that this process alone writes to; on other ranks a name for what rank zero will tell them."""
+        """Return the folder that this process alone writes to; elsewhere a placeholder until rank zero sends it."""
         if getattr(rank_zero_only, "rank", 0):
             return root / "of_rank_zero" / "version"
         if self.run is None:
@@ -90,15 +90,15 @@ class Training:
         self.exits.enter_context(self.run.lock())
         self.run.clean()
         if not self.is_new:
-            found = self.run.resumption()
-            self.resumption = replace(found, checkpoint=self.run.take_over(found.checkpoint))
-            self.say(found.note)
+            resumption = self.run.resumption()
+            self.resumption = replace(resumption, checkpoint=self.run.take_over(resumption.checkpoint))
+            self.say(resumption.note)
         return self.run.path
 
     def parts(
         self, model: Model, chosen: Mapping[str, Any], checkpoint_every: int, pictures: bool
     ) -> tuple[list[Callback], dict[str, Any]]:
-        """Callbacks and arguments of the Trainer.
+        """Return callbacks and arguments of the Trainer.
 
         Args:
             model: that is trained.
@@ -139,7 +139,7 @@ class Training:
     # The training
 
     def fit(self, model: Model, data: Any, trainer: Trainer, config: str | None, start: str | None = None) -> None:
-        """Train, and leave model, curve, cost and losses in the folder.
+        """Train, and write model, curve, cost and losses to the folder.
 
         Args:
             model: to train.
@@ -174,7 +174,7 @@ class Training:
         run.succeed()
 
     def _losses(self, model: Model, data: Any, trainer: Trainer) -> dict[str, float]:
-        """Losses on held-out batches after the last step: a job has them measured, others may have them."""
+        """Return the losses on held-out batches after the last step; they are always measured for a job."""
         if self.job is not None and self.held_out.step != trainer.global_step:
             trainer.validate(model, datamodule=data, verbose=False)
         return self.held_out.losses if self.held_out.step == trainer.global_step else {}
@@ -192,7 +192,7 @@ class Training:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Let others have the folder afterwards; remove it if it is of no use to them."""
+        """Release the folder afterwards; remove it if nothing was trained."""
         finished = False
         try:
             with self.exits:
@@ -291,7 +291,7 @@ def fit_job(
     imported: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> None:
-    """Train a job of a study, or measure the losses of its model again where those were lost.
+    """Train a job of a study, or measure the losses of its model again if they were lost.
 
     Args:
         run: its folder.
@@ -299,9 +299,9 @@ def fit_job(
         job: ``name`` of the study, ``job`` and its ``settings``, for the record.
         accelerator: ``"cpu"`` or ``"gpu"``; one device.
         every_seconds: seconds between saves of the state.
-        keep_states: leave the last state in place, to train on from.
+        keep_states: keep the last state, to continue training from it.
         imported: modules whose classes the settings may name, besides unknot's own.
-        stop: looked at after every step.
+        stop: checked after every step.
     """
     training = Training(
         deepcopy(settings),
@@ -359,7 +359,7 @@ def check_settings(settings: dict[str, Any], imported: Sequence[str] = ()) -> No
 
 
 def _settings(training: Training, what: Any, overrides: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-    """The settings that are asked for, and what the folder says of them."""
+    """Return the requested settings, merged with those of the folder."""
     if isinstance(what, Mapping):
         settings, path = dict(what), None
     else:
@@ -383,7 +383,7 @@ def _settings(training: Training, what: Any, overrides: Mapping[str, Any], seed:
 
 
 def check_source(settings: Any, path: Path) -> None:
-    """Refuse a file that chooses where to write, unless it is shipped or the record of a run on this machine."""
+    """Refuse a file that chooses where to write, unless it is bundled or belongs to a run on this machine."""
     from unknot.training.settings import refuse_foreign_folders
 
     if RunFolder.owner_of(path) is None and configs.FOLDER not in path.resolve().parents:
@@ -391,7 +391,7 @@ def check_source(settings: Any, path: Path) -> None:
 
 
 def fit_settings(training: Training) -> RunFolder:
-    """Train what settings describe."""
+    """Train the model that the settings describe."""
     run = training.run
     if run is not None and run.is_trained() and not run.has_state() and training.job is None:
         raise ValueError(
@@ -404,7 +404,7 @@ def fit_settings(training: Training) -> RunFolder:
 
 
 def _fit_objects(training: Training, model: Model, data: Any, seed: int) -> RunFolder:
-    """Train a model on data that were made by the program."""
+    """Train a model object on a data module object."""
     seed_everything(seed, workers=True, verbose=False)
     further = {name: value for name, value in training.trainer.items() if name not in ("callbacks", "logger")}
     callbacks, parts = training.parts(model, DEFAULTS, 1000, pictures=True)
@@ -427,7 +427,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Give the program its random state, warnings and environment back."""
+    """Restore random state, warnings and environment afterwards."""
     state, plain = np.random.get_state(), random.getstate()  # noqa: NPY002  Lightning seeds the global generators
     before = {name: value for name, value in os.environ.items() if name.startswith("PL_")}
     with kept_generators(), warnings.catch_warnings():
@@ -459,7 +459,7 @@ def _few_threads(model: Model, trainer: Trainer, say: Callable[[str], None]) -> 
 
 
 def hush_lightning() -> None:
-    """Silence Lightning's advertisements and the warnings that our users can do nothing about."""
+    """Silence Lightning's advertisements, and warnings that users cannot act on."""
     for message in (
         *("does not have many workers", "isinstance.treespec, LeafSpec", "LightningCLI's args parameter"),
         *("Checkpoint directory .* exists and is not empty", "Be aware that when using `ckpt_path`"),

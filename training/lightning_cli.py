@@ -27,8 +27,8 @@ class TrainingCLI(LightningCLI):
 
     Args:
         args: words of a command line, or settings as plain values.
-        parts: gives the Trainer's own callbacks and further arguments, once model and data are there.
-        keep_shape: take ``image_shape`` from the settings; otherwise the data say it, unless a word does.
+        parts: returns callbacks and further arguments of the Trainer, once model and data exist.
+        keep_shape: take ``image_shape`` from the settings; otherwise from the data, unless the command line has it.
         resumed: the weights will come from a checkpoint of the run.
     """
 
@@ -55,7 +55,7 @@ class TrainingCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the options that are ours."""
+        """Add unknot's options."""
         parser.add_lightning_class_args(Pictures, "pictures")
         parser.add_argument("--pretrained", type=str | None, default=None, help="Checkpoint to take the weights of.")
         parser.add_argument("--checkpoint_every", type=int, default=1000, help="Steps between saves of last.ckpt.")
@@ -81,7 +81,7 @@ class TrainingCLI(LightningCLI):
         super().instantiate_classes()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Add what the run brings along."""
+        """Add callbacks, logger and plugins of the run."""
         start = self.config.get("pretrained")
         if start and not (self.resumed or self.config.get("ckpt_path")):  # these have weights of their own
             self.model.start_from(start)
@@ -93,7 +93,7 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(**{"plugins": plugins, **further, **kwargs})
 
     def dump(self) -> str:
-        """The resolved settings as YAML, without what only this process was told."""
+        """Return the resolved settings as YAML, without options that only concern this process."""
         config = self.config.clone()
         for name in ("ckpt_path", *FORMER):
             config.pop(name, None)

@@ -1,4 +1,4 @@
-"""The folder of a training run: this module is the only one that knows which files are in it.
+"""Folder of a training run. No other module knows which files are in it.
 
     run.json        what is trained: model, arguments, data set, seed, steps, and the job of a study that it is
     config.yaml     the resolved settings; absent where `fit` was given objects
@@ -56,7 +56,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True)
 class Summary:
-    """What is trained in a folder, as far as it is known."""
+    """Model, data, seed and steps of a run, as far as they are known."""
 
     model: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run is resumed."""
+    """Point at which a run is resumed."""
 
     checkpoint: Path | None
     """None to start from the beginning."""
     step: int
     """Steps that were trained; what was logged later is logged again."""
     note: str
-    """What to tell the user."""
+    """Message for the user."""
 
 
 class RunFolder:
@@ -114,7 +114,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
-        """The run in a folder; a ``FileNotFoundError`` where there is none."""
+        """Return the run in a folder; raise a ``FileNotFoundError`` if there is none."""
         run = cls(path)
         if not run.exists():
             raise FileNotFoundError(
@@ -125,7 +125,7 @@ class RunFolder:
 
     @classmethod
     def owner_of(cls, file: str | Path) -> "RunFolder | None":
-        """The run whose settings or scores a file holds; None for any other file."""
+        """Return the run whose settings or scores are in a file; None for any other file."""
         run = cls(Path(file).parent)
         return run if Path(file) in (run.config, run._scores) and run.exists() else None
 
@@ -149,7 +149,7 @@ class RunFolder:
 
     @staticmethod
     def find(root: str | Path, depth: int = 8) -> Iterator["RunFolder"]:
-        """Runs below a folder, in the order of their names."""
+        """Yield the runs below a folder, in the order of their names."""
         for name, folders, _ in os.walk(root):
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             run = RunFolder(name)
@@ -162,7 +162,7 @@ class RunFolder:
     # What is trained
 
     def create(self, summary: Summary, config: str | None = None) -> None:
-        """Write what will be trained: ``config`` is the YAML of the resolved settings, if there is one."""
+        """Write the summary, and the YAML of the resolved settings if there are any."""
         content = {"schema": SCHEMA} | {name: value for name, value in asdict(summary).items() if name != "problem"}
         write_json(self._summary, content, durable=True)
         if config is not None:
@@ -172,7 +172,7 @@ class RunFolder:
 
     @cached_property
     def summary(self) -> Summary:
-        """What is trained, without importing torch; ``problem`` says why it could not be read."""
+        """Summary of the run, read without importing torch; ``problem`` says why it could not be read."""
         problem = None
         try:
             content = read_json(self._summary, MAX_JSON)
@@ -188,16 +188,16 @@ class RunFolder:
             return Summary(problem=problem or str(error))
 
     def _summarised(self, problem: str | None) -> Summary:
-        """The summary of a folder of an earlier version, from its settings."""
+        """Return the summary of a folder of an earlier version, from its settings."""
         from unknot.training.settings import summarised
 
-        found = summarised(self.settings())
+        summary = summarised(self.settings())
         saved = read_json(self.model / "config.json", MAX_JSON)
         dataset = saved.get("dataset") if isinstance(saved, dict) else None
-        return Summary(**found | {"dataset": dataset or found["dataset"], "problem": problem})
+        return Summary(**summary | {"dataset": dataset or summary["dataset"], "problem": problem})
 
     def settings(self) -> dict[str, Any]:
-        """The resolved settings, as ``unknot fit --config`` takes them."""
+        """Return the resolved settings, as ``unknot fit --config`` takes them."""
         if not os.path.lexists(self.config):
             raise FileNotFoundError(
                 f"{self.config}: no such file. This run was trained from Python objects: give `fit` the same model and "
@@ -210,7 +210,7 @@ class RunFolder:
 
     @property
     def is_job(self) -> bool:
-        """Return whether this is a job of a study, which finds it by its name."""
+        """Whether this is a job of a study, which finds it by its name."""
         above = self.path.absolute().parents
         return self.summary.study is not None or (
             len(above) > 2 and above[1].name == "jobs" and (above[2] / "plan.json").is_file()
@@ -220,7 +220,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder until the block or the process ends; a ``BlockingIOError`` where another process holds it."""
+        """Lock the folder during the block; raise a ``BlockingIOError`` if another process holds it."""
         self.path.mkdir(parents=True, exist_ok=True)
         former = self.path / "lock"
         if former.is_file() and len(self._locks) == 1:
@@ -240,9 +240,9 @@ class RunFolder:
                 lock.release()
 
     def clean(self) -> None:
-        """Remove what killed processes left half written; only for the process that holds the lock.
+        """Remove half-written files of killed processes; only for the process that holds the lock.
 
-        So is anything but a file where a file is opened for writing: a FIFO would block, a device take it all.
+        FIFOs and devices in place of files that are opened for writing are removed too: they would block.
         """
         for pattern in (".*.part", "checkpoints/.*.part", "model/.*.part"):
             for path in self.path.glob(pattern):
@@ -257,14 +257,14 @@ class RunFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def report(self, phase: str, step: int, steps: int) -> None:
-        """Say how far the run is."""
+        """Write the progress of the run."""
         with self._beat:
             progress = {"phase": phase, "step": step, "steps": steps, "time": time.time()}
             write_json(self._progress, progress | {"host": socket.gethostname(), "pid": os.getpid()}, indent=None)
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Touch the progress now and then, as a step or a score may take long; remove it if the block ends well."""
+        """Touch the progress file regularly, as a step or a score may take long; remove it if the block succeeds."""
         over = threading.Event()
 
         def beat() -> None:
@@ -287,25 +287,27 @@ class RunFolder:
         self._progress.unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any] | None:
-        """``phase``, ``step``, ``steps`` and ``time`` of a run that gave a sign of life of late."""
+        """Return ``phase``, ``step``, ``steps`` and ``time`` of a run that is alive, or None."""
         try:
             if time.time() - self._progress.stat().st_mtime >= ALIVE:
                 return None
-            found = read_json(self._progress, MAX_JSON)
+            progress = read_json(self._progress, MAX_JSON)
         except (ValueError, OSError):
             return None
-        return found if isinstance(found, dict) and {"phase", "step", "steps", "time"} <= found.keys() else None
+        return (
+            progress if isinstance(progress, dict) and {"phase", "step", "steps", "time"} <= progress.keys() else None
+        )
 
-    def state(self, wanted: Iterable[tuple[Mapping[str, Any], Iterable[str]]] = ()) -> str:
-        """``done``, ``failed``, ``running``, ``interrupted`` or ``waiting``.
+    def state(self, required: Iterable[tuple[Mapping[str, Any], Iterable[str]]] = ()) -> str:
+        """Return ``"done"``, ``"failed"``, ``"running"``, ``"interrupted"`` or ``"waiting"``.
 
         Args:
-            wanted: scores without which it is not done, as pairs of how samples are drawn and names of metrics.
+            required: scores without which it is not done, as pairs of how samples are drawn and names of metrics.
         """
         if not self.path.is_dir():
             return "waiting"
         trained, problem = self.is_trained(), self.problem()
-        if problem is None and trained and not any(self.missing(draws, metrics) for draws, metrics in wanted):
+        if problem is None and trained and not any(self.missing(draws, metrics) for draws, metrics in required):
             return "done"
         if problem is not None:
             return "failed"
@@ -317,7 +319,7 @@ class RunFolder:
     # What it resumes from
 
     def _states(self) -> list[Path]:
-        """Files that may hold a state, the newest first; the third is a job's of version 0.1.0."""
+        """Return the files that may hold a state, newest first; the third is that of a job of version 0.1.0."""
         return [self.checkpoints / LAST, self.checkpoints / PREVIOUS, self.path / LAST]
 
     def has_state(self) -> bool:
@@ -325,7 +327,7 @@ class RunFolder:
         return any(path.exists() for path in self._states())
 
     def resumption(self) -> Resumption:
-        """The newest whole checkpoint, or else the beginning, and what to say about it."""
+        """Return the newest whole checkpoint, or else the beginning, with a message about it."""
         problems = []
         for path in self._states():
             if not path.exists() and not path.is_symlink():
@@ -343,7 +345,7 @@ class RunFolder:
         return Resumption(None, 0, f"Starting {self.path} from the beginning: {why}.")
 
     def take_over(self, state: Path | None) -> Path | None:
-        """Bring the checkpoint of a job of version 0.1.0, and the curve that it holds, to their places."""
+        """Move the checkpoint of a job of version 0.1.0, and the curve in it, to their present places."""
         if state is None or state != self.path / LAST:
             return state
         import torch
@@ -371,7 +373,7 @@ class RunFolder:
         return self._weights() is not None
 
     def _weights(self) -> str | None:
-        """Hash of the weights of a whole model."""
+        """Return the hash of the weights if the model is whole."""
         weights = self.model / "model.safetensors"
         try:
             content = read_json(self.model / "config.json", MAX_JSON)
@@ -380,35 +382,35 @@ class RunFolder:
                 head = int.from_bytes(file.read(8), "little")
                 tensors = json.loads(file.read(head)) if head < MAX_JSON else {}
             end = max(part["data_offsets"][1] for name, part in tensors.items() if name != "__metadata__")
-            found = sha256_of(weights)
+            digest = sha256_of(weights)
         except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
             return None
         whole = content is not None and weights.stat().st_size == 8 + head + end
-        return found if whole and recorded in (None, found) else None
+        return digest if whole and recorded in (None, digest) else None
 
     @property
     def curve(self) -> Path | None:
-        """The CSV file of losses by step, if there is one."""
+        """CSV file of losses by step, if there is one."""
         paths = (self.path / "metrics.csv", self.path / "training.csv")
         return next((path for path in paths if path.is_file()), None)
 
     def record(self) -> dict[str, Any]:
-        """``core_seconds``, ``steps``, ``commit`` and versions of a finished training, as far as known."""
+        """Return ``core_seconds``, ``steps``, ``commit`` and versions of a finished run, as far as known."""
         try:
-            found = read_json(self.record_file, MAX_JSON)
+            record = read_json(self.record_file, MAX_JSON)
         except (ValueError, OSError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return record if isinstance(record, dict) else {}
 
     def pictures(self) -> dict[str, Path]:
-        """The last picture of each kind by its name, as ``pictures/traversals.png``."""
+        """Return the last picture of each kind by its name, as ``pictures/traversals.png``."""
         paths = sorted(self.pictures_folder.glob("*.png"))[-400:]
         return {f"pictures/{re.sub(r'-[0-9]+$', '', path.stem)}.png": path for path in paths}
 
     # Scores
 
     def validation(self) -> dict[str, float]:
-        """Losses on held-out batches after the last step."""
+        """Return the losses on held-out batches after the last step."""
         return self.score_file.validation()
 
     def set_validation(self, losses: Mapping[str, float]) -> None:
@@ -416,7 +418,7 @@ class RunFolder:
         self.score_file.set_validation(losses)
 
     def scores(self, draws: Mapping[str, Any] | None = None) -> Scores:
-        """Scores of the model that is there.
+        """Return the scores of the saved model.
 
         Args:
             draws: how their samples were drawn; by default as usual, or else with the most samples.
@@ -424,28 +426,28 @@ class RunFolder:
         return self.score_file.scores(self._weights(), draws)
 
     def missing(self, draws: Mapping[str, Any], metrics: Iterable[str]) -> list[str]:
-        """Those metrics that are not measured yet."""
+        """Return the metrics that are not measured yet."""
         return self.score_file.missing(self._weights(), draws, metrics)
 
     def add_scores(self, scores: Scores, metrics: Iterable[str] = (), draws: Mapping[str, Any] | None = None) -> None:
-        """Add scores to those that are there; several processes may do so at once.
+        """Add scores to the existing ones; several processes may do so at once.
 
         Args:
             scores: that were measured on the model.
-            metrics: names that they were asked for by; by default their own.
+            metrics: names under which they were requested; by default their own.
             draws: how the samples were drawn; by default as their protocol says.
         """
         self.score_file.add(self._weights(), scores, metrics, draws)
 
     @cached_property
     def score_file(self) -> ScoreFile:
-        """The file of the scores."""
+        """File of the scores."""
         return ScoreFile(self._scores, lambda: self.summary.dataset)
 
     # Failures
 
     def fail(self, error: BaseException | str) -> dict[str, Any]:
-        """Write down why a run failed, and how often it has."""
+        """Record why a run failed, and how often."""
         text = error if isinstance(error, str) else " ".join(str(error).split()) or type(error).__name__
         kind = "" if isinstance(error, str | ValueError | OSError | FloatingPointError) else f"{type(error).__name__}: "
         record = {
@@ -461,14 +463,14 @@ class RunFolder:
         return record
 
     def _failures(self) -> dict[str, Any]:
-        """The record of failures, whether or not they were cleared."""
+        """Return the record of failures, whether or not they were cleared."""
         found = read_json(self._error, MAX_JSON) or read_json(self.path / "last_error.json", MAX_JSON) or {}
         if not isinstance(found, dict):
             raise ValueError(f"{self._error}: not a record of a failure")
         return found | {"cleared": found.get("cleared", not self._error.is_file())}
 
     def error(self) -> dict[str, Any]:
-        """``error``, ``count``, ``host``, ``when`` and ``traceback`` of a failure, unless it was cleared."""
+        """Return ``error``, ``count``, ``host``, ``when`` and ``traceback`` of a failure, unless it was cleared."""
         file = self._error
         try:
             found = self._failures()
@@ -480,12 +482,12 @@ class RunFolder:
         return found if "error" in found and not found["cleared"] else {}
 
     def problem(self) -> str | None:
-        """The reason why the run failed, if it did."""
+        """Return the reason why the run failed, if it did."""
         found = self.error()
         return str(found["error"]) if found else None
 
     def clear_error(self) -> None:
-        """Let the run be tried again; a file that is damaged is kept as ``NAME.damaged``."""
+        """Allow another attempt; a damaged file is kept as ``NAME.damaged``."""
         while "damaged" in (found := self.error()):
             damaged = Path(found["damaged"])
             damaged.replace(damaged.with_name(f"{damaged.name}.damaged"))
@@ -493,27 +495,27 @@ class RunFolder:
             write_json(self._error, found | {"cleared": True})
 
     def succeed(self) -> None:
-        """Forget earlier failures."""
+        """Delete the record of earlier failures."""
         for path in (self._error, self.path / "last_error.json"):
             path.unlink(missing_ok=True)
 
     # What a user does with it
 
     def tags(self) -> tuple[str, ...]:
-        """The user's words for it."""
+        """Return the user's tags."""
         return read_tags(self.path)
 
     def tag(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """Keep other words for it."""
+        """Replace the user's tags."""
         return write_tags(self.path, tags)
 
     def rename(self, name: str) -> "RunFolder":
-        """Give the folder another name."""
+        """Rename the folder."""
         self._refuse_jobs("renamed")
         return RunFolder(rename_folder(self.path, name))
 
     def trash(self, into: Path) -> Path:
-        """Move the folder into a folder of deleted ones, from where it can be fetched back."""
+        """Move the folder to the trash, from where it can be restored."""
         self._refuse_jobs("deleted")
         return trash_folder(self.path, into)
 
@@ -522,7 +524,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is a job of a study, which finds it by its name; it cannot be {action}.")
 
     def publication(self) -> dict[str, Any]:
-        """Seed, command, scores, cost, and files by their name in the hub, for publishing the model.
+        """Return seed, command, scores, cost, and files by their name in the hub, for publishing the model.
 
         A ``ValueError`` names a file that is damaged.
         """
@@ -557,16 +559,16 @@ class RunFolder:
 
 
 def read_tags(folder: Path) -> tuple[str, ...]:
-    """The user's words for a saved model or a run."""
+    """Return the user's tags of a saved model or a run."""
     try:
-        found = json.loads(read_limited(folder / "tags.json", 1 << 16))
+        tags = json.loads(read_limited(folder / "tags.json", 1 << 16))
     except (OSError, ValueError, RecursionError):
         return ()
-    return tuple(tag[:40] for tag in found[:20] if isinstance(tag, str)) if isinstance(found, list) else ()
+    return tuple(tag[:40] for tag in tags[:20] if isinstance(tag, str)) if isinstance(tags, list) else ()
 
 
 def write_tags(folder: Path, tags: Iterable[str]) -> tuple[str, ...]:
-    """Keep other words for a saved model or a run."""
+    """Replace the user's tags of a saved model or a run."""
     words = tuple(sorted(set(tags)))
     if len(words) > 20 or not all(TAG.fullmatch(word) for word in words):
         raise ValueError("Tags are at most 20 words of letters, digits, '.', '+', '-' and '_'.")
@@ -575,7 +577,7 @@ def write_tags(folder: Path, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def rename_folder(folder: Path, name: str) -> Path:
-    """Give a folder another name, beside the others."""
+    """Rename a folder, beside the others."""
     if not NAME.fullmatch(name):
         raise ValueError("A name is made of letters, digits, '.', '-' and '_'.")
     target = folder.with_name(name)
@@ -601,7 +603,7 @@ def _is_picture(path: Path) -> bool:
 
 
 def _plausible(summary: Summary) -> Summary:
-    """The summary, if its values are of the kinds that they should be."""
+    """Return the summary, if its values have the expected types."""
     texts = all(isinstance(value, str | None) for value in (summary.model, summary.dataset))
     numbers = all(isinstance(value, int | None) for value in (summary.seed, summary.steps))
     if not (texts and numbers and isinstance(summary.arguments, dict) and isinstance(summary.study, dict | None)):
@@ -610,7 +612,7 @@ def _plausible(summary: Summary) -> Summary:
 
 
 def _steps(path: Path) -> int:
-    """How many steps a checkpoint has trained; a ``ValueError`` if it is not whole."""
+    """Return the steps that a checkpoint has trained; raise a ``ValueError`` if it is not whole."""
     import zipfile
 
     import torch

@@ -24,18 +24,18 @@ SCORES = "scores.json"
 WEIGHTS = "model.safetensors"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
-"""How the samples of scores are drawn unless somebody asks for another protocol."""
+"""Protocol by which samples are drawn unless another one is requested."""
 DRAWS = (*USUAL_DRAWS, "labels", "distribution", "dataset", "backend")
 """Parts of the protocol of scores that determine a score."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Scores of one kind of samples."""
+    """Scores of one way of drawing samples."""
 
     draws: dict[str, Any]
     metrics: list[str]
-    """What was asked for."""
+    """Requested metrics."""
     weights: str | None
     """Hash of the weights that were measured; None where an earlier version did not record it."""
     scores: Scores
@@ -58,7 +58,7 @@ class ScoreFile:
 
     @classmethod
     def beside(cls, folder: Path) -> "ScoreFile":
-        """Scores of a saved model that belongs to no run, in its folder."""
+        """Return the scores in the folder of a saved model that belongs to no run."""
         return cls(folder / SCORES, lambda: None)
 
     def read(self) -> tuple[dict[str, float], list[Entry]]:
@@ -107,7 +107,7 @@ class ScoreFile:
         return entries[0].scores if entries else Scores()
 
     def missing(self, weights: str | None, draws: Mapping[str, Any], metrics: Iterable[str]) -> list[str]:
-        """Those metrics that are not measured yet."""
+        """Return the metrics that are not measured yet."""
         done = {name for entry in self.valid(weights) if entry.draws == dict(draws) for name in entry.metrics}
         return [metric for metric in metrics if metric not in done]
 
@@ -118,12 +118,12 @@ class ScoreFile:
         metrics: Iterable[str] = (),
         draws: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add scores to those that are there; several processes may do so at once.
+        """Add scores to the existing ones; several processes may do so at once.
 
         Args:
-            weights: hash of what was measured.
-            scores: what was found.
-            metrics: names that they were asked for by; by default their own.
+            weights: hash of the measured weights.
+            scores: that were measured.
+            metrics: names under which they were requested; by default their own.
             draws: how the samples were drawn; by default as their protocol says.
         """
         draws = self._draws(scores) if draws is None else dict(draws)
@@ -151,7 +151,7 @@ class ScoreFile:
         write_json(self.path, document, durable=True)
 
     def _draws(self, scores: Scores) -> dict[str, Any]:
-        """How scores were measured, as their protocol says; data set and backend only where they are not the usual."""
+        """Return the draws of a protocol; data set and backend only where they are unusual."""
         drawn = {name: scores.protocol[name] for name in DRAWS if name in scores.protocol}
         for name, usual in (("dataset", self.dataset()), ("backend", "unknot")):
             if drawn.get(name) in (None, usual):
@@ -160,7 +160,7 @@ class ScoreFile:
 
 
 def check_schema(content: Any, path: Path, known: int) -> None:
-    """Refuse a file that a newer version wrote, or that is no object."""
+    """Refuse a file that a newer version wrote, or that is not a JSON object."""
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object")
     if (found := content.get("schema", 1)) not in range(1, known + 1):

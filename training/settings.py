@@ -1,4 +1,4 @@
-"""The settings of a run: what a configuration says, and what it may name.
+"""Settings of a run: their content, and the classes and folders that they may name.
 
 A configuration is data, wherever it comes from. It names classes, which are imported and called: a file may name those
 of :data:`ALLOWED`, and anything else only if the command line names it, as an option or as ``--import MODULE``. Nor may
@@ -86,7 +86,7 @@ def refuse_foreign_folders(content: Any, path: Path) -> None:
 
 
 def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The texts of a part of a configuration with their dotted keys."""
+    """Yield the texts of a part of a configuration with their dotted keys."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def named_modules(words: Iterable[str]) -> list[str]:
-    """Modules of the classes that the words of a command line name, other than in names of files.
+    """Return the modules of the classes that a command line names, except in names of files.
 
     >>> named_modules(["fit", "--config", "training.yaml", "--model", "mine.models.MyVAE", "--data=data.Frames"])
     ['mine.models', 'data']
@@ -114,7 +114,7 @@ def named_modules(words: Iterable[str]) -> list[str]:
 
 
 def refusal(message: str) -> str | None:
-    """The message for the user where a parser's message says that something may not be imported."""
+    """Return a message for the user if a parser's message says that an import is not allowed."""
     match = REFUSED.search(message)
     if not match:
         return None
@@ -176,7 +176,7 @@ def put(config: dict[str, Any], option: str, value: Any) -> None:
 
 
 def summarised(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Model, arguments, data set, seed and steps of resolved settings; None for what they do not say.
+    """Return model, arguments, data set, seed and steps of resolved settings; None for missing values.
 
     >>> summarised({"model": {"class_path": "unknot.zoo.BetaVAE"}, "seed_everything": 3})["model"]
     'BetaVAE'
@@ -197,7 +197,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _dataset_name(part: Any) -> str | None:
-    """The name of a data set that settings describe, as the data set itself says it; else that of its class."""
+    """Return the name of the data set that settings describe, or else that of its class."""
     part = {"class_path": part} if isinstance(part, str) else part
     if not isinstance(part, Mapping) or not isinstance(path := part.get("class_path"), str):
         return None
@@ -208,7 +208,7 @@ def _dataset_name(part: Any) -> str | None:
 
 
 def _by_package(part: Any) -> Any:
-    """A description of a data set in which our classes are named as their package exports them."""
+    """Return a description of a data set with our classes named as their package exports them."""
     if not isinstance(part, Mapping):
         return part
     if isinstance(path := part.get("class_path"), str) and (path.startswith("unknot.datamodules.") or "." not in path):
@@ -219,7 +219,7 @@ def _by_package(part: Any) -> Any:
 def describe(
     dataset: str | Mapping[str, Any], image_size: int | None = None, imported: Iterable[str] = ()
 ) -> tuple[dict[str, Any], list[int]]:
-    """A data set as ``class_path`` and ``init_args``, and the shape of its images.
+    """Return a data set as ``class_path`` and ``init_args``, and the shape of its images.
 
     Args:
         dataset: a name from ``unknot data list``, or ``{class_path: ..., init_args: ...}``.
@@ -258,7 +258,7 @@ def build(dataset: str | Mapping[str, Any], imported: Iterable[str] = ()) -> "Gr
 
 
 def as_config(dataset: "GroundTruthDataset") -> dict[str, Any]:
-    """The class of a data set, and the arguments that are not its defaults."""
+    """Return the class of a data set, and the arguments that differ from its defaults."""
     from unknot.datamodules import GroundTruthDataset
 
     cls = type(dataset)
@@ -274,7 +274,7 @@ def as_config(dataset: "GroundTruthDataset") -> dict[str, Any]:
 
 
 def find_class(path: str, imported: Iterable[str] = ()) -> type[Any]:
-    """The class of a ``class_path``: one of unknot's, or of a module that was imported by name.
+    """Return the class of a ``class_path``: one of unknot's, or of a module that was imported by name.
 
     A study is data: a file that names a module does not make us import it.
     """
@@ -284,7 +284,7 @@ def find_class(path: str, imported: Iterable[str] = ()) -> type[Any]:
             f"{path}: a study may only name classes of unknot.zoo and unknot.datamodules, as others could run code. "
             f"If you know what it is, add --import {module or 'MODULE'}."
         )
-    found = getattr(importlib.import_module(module), name, None)
-    if not inspect.isclass(found):
+    cls = getattr(importlib.import_module(module), name, None)
+    if not inspect.isclass(cls):
         raise ValueError(f"{path}: no such class; a class_path is a module and the name of a class.")
-    return found
+    return cls

@@ -1,4 +1,4 @@
-"""How a training is asked to end: by Ctrl-C or SIGTERM, between two steps, with everything saved."""
+"""Stop a training run by Ctrl-C or SIGTERM, between two steps, with everything saved."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopped(BaseException):
-    """A training that was asked to stop, and did; what it resumes from is saved."""
+    """Raised when a training run was stopped on request; its state is saved."""
 
     def __init__(self, signum: int = signal.SIGTERM) -> None:
         super().__init__(signum)
@@ -17,12 +17,12 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """A request to stop. While there is something to save first it is only noted; otherwise it stops at once.
+    """Request to stop. While a state has to be saved first it is only noted; otherwise it stops at once.
 
     A second Ctrl-C always stops at once.
 
     Args:
-        held: begin by only noting it.
+        held: only note a request, until :meth:`allow` is called.
         quiet: print nothing.
     """
 
@@ -33,12 +33,12 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Return whether somebody asked."""
+        """Whether a stop was requested."""
         return self.signum is not None
 
     @contextmanager
     def listening(self, *signals: int) -> Iterator[None]:
-        """Take signals meanwhile; Python lets only the main thread do so."""
+        """Handle signals during the block; Python allows it in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -66,11 +66,11 @@ class Stop:
             print("Stopping after this step; press Ctrl-C to stop at once.", file=sys.stderr, flush=True)
 
     def hold(self) -> None:
-        """From here on, only note it."""
+        """Only note requests from now on."""
         self.held = True
 
     def allow(self) -> None:
-        """From here on, stop at once, also if it was asked before."""
+        """Stop at once from now on, also for an earlier request."""
         self.held = False
         if self.signum is not None:
             raise Stopped(self.signum)

@@ -197,7 +197,7 @@ def test_the_weakly_supervised_study_has_four_methods_six_strengths_and_ten_seed
 
 @pytest.mark.parametrize("name", ["unsupervized", "", "unsupervised.yaml", "../beta_vae_dsprites", "beta_vae_dsprites"])
 def test_an_unknown_sweep_is_refused(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="no shipped sweep of that name") as refused:
+    with pytest.raises(FileNotFoundError, match="no bundled sweep of that name") as refused:
         configs.sweep(name)
     message = str(refused.value)
     assert message.startswith(f"{name}: ")
@@ -207,7 +207,7 @@ def test_an_unknown_sweep_is_refused(name: str) -> None:
 
 def test_sweeps_are_no_configurations() -> None:
     assert not set(configs.sweep_names()) & set(configs.names())
-    with pytest.raises(FileNotFoundError, match="no shipped configuration"):
+    with pytest.raises(FileNotFoundError, match="no bundled configuration"):
         configs.find("unsupervised")
 
 

@@ -103,7 +103,7 @@ def test_every_data_set_survives_its_description(name: str) -> None:
         ({"sweeps": [{"config": "beta_vae_dsprites", "datasets": []}]}, "sweep 1: `datasets` must be a list"),
         ({"sweeps": [{"config": "beta_vae_dsprites", "options": ["model.beta"]}]}, "`options` must name options"),
         ({"sweeps": [{"config": "beta_vae_dsprites", "option": {}}]}, "unknown key `option`. Did you mean 'options'?"),
-        ({"sweeps": [{"config": "beta_vae_dsprite"}]}, "no shipped configuration. Did you mean 'beta_vae_dsprites'?"),
+        ({"sweeps": [{"config": "beta_vae_dsprite"}]}, "no bundled configuration. Did you mean 'beta_vae_dsprites'?"),
         (
             {"sweeps": [{"config": "beta_vae_dsprites", "options": {"model.betta": [1]}}]},
             "BetaVAE has no option model.betta. Did you mean 'beta'?",

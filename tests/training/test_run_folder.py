@@ -200,7 +200,7 @@ def test_fit_takes_configurations_and_says_what_is_wrong(recorded: Path, tmp_pat
         fit("beta_vae")
     with pytest.raises(ValueError, match="needs data"):
         fit(BetaVAE())
-    with pytest.raises(FileNotFoundError, match="no such file and no shipped configuration"):
+    with pytest.raises(FileNotFoundError, match="no such file and no bundled configuration"):
         fit("beta_vea")
 
 
