@@ -49,6 +49,7 @@ STUDY = {
     "scores": [{"metrics": ["mig", "modularity"]}],
 }
 OWN = ["--import", "walk_squares"]
+OPEN = "document.querySelector('#detail h2')?.textContent === arguments[0]"
 TITLES = {f"β-VAE, β = {beta}, seed {seed}" for beta in (1, 2) for seed in (0, 1)}
 
 
@@ -173,7 +174,7 @@ def test_walk(here: Path, browser: Any, capsys: pytest.CaptureFixture[str], monk
             title = f"β-VAE, β = {row['model.beta']}, seed {row['seed']}" if "model.beta" in row else ""
             title = title or f"β-VAE, β = {row['beta']}, seed {row['seed']}"
             page.click(".card h2 a", title)
-            page.until("document.querySelector('#detail .curve')")
+            page.until(f"{OPEN} && document.querySelector('#detail .curve')", title)
             assert page.scores()["MIG"] == pytest.approx(row["mig"], abs=6e-4)
             assert "train/loss" in page.texts(".legend li")
             assert "neither renamed nor deleted" in " ".join(page.texts("#detail .note"))
@@ -183,8 +184,9 @@ def test_walk(here: Path, browser: Any, capsys: pytest.CaptureFixture[str], monk
             page.click("#detail button", "← Back")
             page.until("document.querySelector('.card h2 a')")
         browser.save_screenshot(str(here / "jobs.png"))
-        job, title = jobs[0], page.texts(".card h2")
-        page.click(".card h2 a", f"β-VAE, β = 1, seed {before['seed'][0]}")
+        job, title = jobs[0], f"β-VAE, β = 1, seed {before['seed'][0]}"
+        page.click(".card h2 a", title)
+        page.until(OPEN, title)
         page.click("#detail button", "Evaluate now")
         table = "[...document.querySelectorAll('#detail td')].map((cell) => cell.textContent)"
         page.until(f"{table}.includes('DCI')", seconds=540)
