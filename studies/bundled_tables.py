@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unknot.files import replacing, write_json
-from unknot.studies.plan import read_plan
-from unknot.studies.table import results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +73,9 @@ def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER)
         folder: of the study; or several, by which parts of it ran, the first of which gives name and description.
         output: folder of the tables.
     """
+    from unknot.studies.plan import read_plan  # imports torch, which listing the tables does not need
+    from unknot.studies.table import results
+
     folders = [folder] if isinstance(folder, str | Path) else list(folder)
     plan = read_plan(Path(folders[0]))
     table = results(*folders)

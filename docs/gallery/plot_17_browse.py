@@ -1,10 +1,9 @@
 """
-Browse checkpoints in one file
-==============================
+Try the models
+==============
 
-``unknot browse --export FILE.html`` writes a page with everything inside: cards, scores, pictures, and a strip for
-each code. It opens from the disk and can be sent by mail. Here it is embedded, with the checkpoints that come with
-the package.
+Open a model and move its latents: it runs in your browser. ``unknot browse --export FILE.html`` writes such a page with
+everything inside, and ``--export FOLDER`` one for a web host. Here are some of the checkpoints that come with the package.
 """
 
 import html
@@ -19,12 +18,14 @@ from unknot.hub.browser.export import export
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # only what is on this machine
 os.environ["HF_HOME"] = tempfile.mkdtemp()
-page = export(Path(tempfile.mkdtemp()) / "checkpoints.html", say=lambda message: None)
+models = ["adagvae-dsprites", "adagvae-rooms32", "betavae-dsprites32", "slotautoencoder-scenes"]
+names = [f"unknot/{name}" for name in models]
+page = export(Path(tempfile.mkdtemp()) / "checkpoints.html", say=lambda message: None, only=names)
 print(f"{page.stat().st_size / 1e6:.1f} MB")
 
 
 # %%
-# Filter, sort, compare; a click on a card opens it.
+# A click on a card opens a model. Filter, sort and compare them above.
 class Embedded:
     """A page inside this one."""
 

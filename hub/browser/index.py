@@ -22,7 +22,6 @@ from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, sho
 from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
 from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
-from unknot.studies.plan import job_settings, title_of
 from unknot.training.curves import Curves, curves
 from unknot.training.run_folder import RunFolder, read_tags, rename_folder, trash_folder, write_tags
 from unknot.training.score_file import ScoreFile
@@ -87,7 +86,11 @@ class Entry:
     @property
     def title(self) -> str:
         """The name for people: of a job of a study what it trains."""
-        return self.row.ref if self.study is None else title_of(self.study["settings"])
+        if self.study is None:
+            return self.row.ref
+        from unknot.studies.plan import title_of  # imports torch, which takes 900 MB that a page of other runs can spare
+
+        return title_of(self.study["settings"])
 
     def pictures(self) -> dict[str, Path]:
         """Pictures by their name in the card; of those of a run the last of each kind."""
@@ -355,7 +358,7 @@ def find_models(root: Path) -> Iterator[Entry]:
 
 def _of_run(run: RunFolder) -> Entry:
     """The entry of a run, whose model may not be there yet."""
-    study = run.summary.study or job_settings(run.path)
+    study = run.summary.study or _study_of(run)
     if (run.model / "config.json").is_file() and (run.model / "model.safetensors").is_file():
         return Entry(_row_of(run.model, run), run.model, run, run.tags(), study)
     summary = run.summary
@@ -369,6 +372,14 @@ def _of_run(run: RunFolder) -> Entry:
         problem=plain(problem),
     )
     return Entry(row, None, run, run.tags(), study)
+
+
+def _study_of(run: RunFolder) -> Mapping[str, Any] | None:
+    if len(run.path.absolute().parts) < 4 or run.path.absolute().parents[1].name != "jobs":
+        return None
+    from unknot.studies.plan import job_settings
+
+    return job_settings(run.path)
 
 
 def _shipped_table(name: str) -> list[Checkpoint]:
