@@ -3,7 +3,8 @@ Try the models
 ==============
 
 Open a model and move its latents: it runs in your browser. ``unknot browse --export FILE.html`` writes such a page with
-everything inside, and ``--export FOLDER`` one for a web host. Here are some of the checkpoints that come with the package.
+everything inside, and ``--export FOLDER`` one for a web host. Here are some of the checkpoints that come with the
+package.
 """
 
 import html

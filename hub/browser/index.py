@@ -88,7 +88,7 @@ class Entry:
         """The name for people: of a job of a study what it trains."""
         if self.study is None:
             return self.row.ref
-        from unknot.studies.plan import title_of  # imports torch, which takes 900 MB that a page of other runs can spare
+        from unknot.studies.plan import title_of  # imports torch, which other pages can spare
 
         return title_of(self.study["settings"])
 
