@@ -72,7 +72,7 @@ def in_plain_words(request: "Request") -> Iterator[None]:
 
 
 def misspelt(message: str, words: Sequence[str]) -> str | None:
-    """Return a message for a misspelt or missing option, with a suggestion; None if there is none."""
+    """Return a message for a misspelt or missing option, with a suggestion."""
     given = dict(_options(words))
     for part in ("model", "data"):
         parts = [option for option in given if option.startswith(f"--{part}.")]

@@ -90,7 +90,7 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int = 64 << 20) -> Any:
-    """Read a JSON file; ``None`` where there is none, a ``ValueError`` that names it where it is damaged."""
+    """Read a JSON file; return ``None`` if it does not exist, raise a ``ValueError`` that names it if it is damaged."""
     try:
         return json.loads(read_limited(path, limit).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -39,7 +39,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         path = Path(path)
         with replacing(path, durable=True) as beside:
             torch.save(checkpoint, beside)
-            sync(beside)  # before the last one is moved, so that there is none for no longer than a rename takes
+            sync(beside)  # before the last one is moved, so that it is missing only between two renames
             if path.name == LAST and path.exists():
                 os.replace(path, path.with_name(PREVIOUS))
 

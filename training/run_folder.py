@@ -47,7 +47,7 @@ from unknot.training.score_file import MAX_JSON, SCORES, ScoreFile, check_schema
 
 SCHEMA = 1
 ALIVE, HEARTBEAT = 60.0, 10.0
-"""Seconds after the last sign of life at which a run counts as interrupted, and between two such signs."""
+"""Seconds without progress after which a run counts as interrupted, and between two touches of the progress file."""
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "global_step", "epoch")
 TAG = re.compile(r"[\w .+-]{1,40}")
@@ -114,7 +114,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
-        """Return the run in a folder; raise a ``FileNotFoundError`` if there is none."""
+        """Return the run in a folder; raise a ``FileNotFoundError`` if it does not exist."""
         run = cls(path)
         if not run.exists():
             raise FileNotFoundError(
@@ -210,7 +210,7 @@ class RunFolder:
 
     @property
     def is_job(self) -> bool:
-        """Whether this is a job of a study, which finds it by its name."""
+        """True for a job of a study, which finds it by its name."""
         above = self.path.absolute().parents
         return self.summary.study is not None or (
             len(above) > 2 and above[1].name == "jobs" and (above[2] / "plan.json").is_file()

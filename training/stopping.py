@@ -33,7 +33,7 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether a stop was requested."""
+        """True once a stop was requested."""
         return self.signum is not None
 
     @contextmanager
