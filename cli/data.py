@@ -70,7 +70,7 @@ def _prepare(name: str, check: bool) -> None:
     dataset = _find(name)
     dataset.prepare()
     if check and isinstance(dataset, GridDataset):
-        print("Every pixel is as it was written." if dataset.repair() else "It was damaged and has been made anew.")
+        print("Every pixel is as it was written." if dataset.repair() else "It was damaged and has been made again.")
     print(f"{name} is ready in {cache_dir()}.")
 
 

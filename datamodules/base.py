@@ -1,4 +1,4 @@
-"""What all DataModules share: numbered batches, so that a run can be resumed at any of them, and epochs."""
+"""Base of all DataModules: numbered batches, so that a run can be resumed at any of them, and epochs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
 
     @abstractmethod
     def train_length(self, share: Share) -> int:
-        """How many training batches of each rank make an epoch."""
+        """Return the number of training batches of each rank in an epoch."""
 
     @abstractmethod
     def train_batch(self, number: int, share: Share) -> Any:
@@ -60,7 +60,7 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
 
     @abstractmethod
     def held_out_length(self, share: Share) -> int:
-        """How many batches each rank has for validation, test and prediction."""
+        """Return the number of batches of each rank for validation, test and prediction."""
 
     @abstractmethod
     def held_out_batch(self, number: int, share: Share) -> Any:

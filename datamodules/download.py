@@ -47,7 +47,7 @@ class RemoteFile:
     Args:
         name: of the file, as published and as kept in the folder ``downloads`` of the cache.
         urls: mirrors, the best first. One's own goes before them all: ``UNKNOT_MIRROR=https://my.server/folder``.
-        size: in bytes, about; people are told, nothing is checked against it.
+        size: in bytes, about; shown in messages; nothing is checked against it.
         md5: checksum, if known.
         sha256: checksum, if known; wins over ``md5``.
     """
@@ -185,7 +185,7 @@ def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) 
 
 
 def _continue(url: str, part: Path, trust_part: bool) -> bool:
-    """Bring ``part`` to the announced length, and say whether there was something to go on from."""
+    """Bring ``part`` to the announced length, and return whether there was something to resume from."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "unknot", "Accept-Encoding": "identity"})
     if have:
@@ -243,7 +243,7 @@ def _free(folder: Path) -> str:
 
 
 def _wrong(path: Path, checksum: tuple[str, str] | None) -> str | None:
-    """What is wrong with a file, if anything."""
+    """Return what is wrong with a file, or None."""
     if checksum is None:
         return None
     kind, expected = checksum

@@ -88,17 +88,17 @@ class FactorSpace:
 
     @property
     def observed(self) -> bool:
-        """Whether only combinations that were seen are drawn, and not all of the grid."""
+        """True if only combinations that were seen are drawn, and not all of the grid."""
         return False
 
     @property
     def num_factors(self) -> int:
-        """How many factors there are."""
+        """Number of factors."""
         return len(self.sizes)
 
     @property
     def size(self) -> int:
-        """How many grid points there are."""
+        """Number of grid points."""
         return math.prod(self.sizes)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -217,7 +217,7 @@ class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
 
     @property
     def finite(self) -> bool:
-        """Whether the images are a collection of which some have to be held out: by default, what the factors say."""
+        """True if the images are a collection of which some have to be held out: by default, what the factors say."""
         return self.factor_space.observed
 
     def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["GroundTruthDataset", "GroundTruthDataset"]:
@@ -232,7 +232,7 @@ class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
         """Do the slow work once, on disk, so that every later start is quick."""
 
     def is_prepared(self) -> bool:
-        """Whether :meth:`prepare` would have nothing to do."""
+        """Return whether :meth:`prepare` would have nothing to do."""
         return True
 
     @property
@@ -246,7 +246,7 @@ class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
         return 0
 
     def cache_key(self) -> str | None:
-        """What names files that are made from these images, and changes when they do; ``None`` makes none."""
+        """Name of files that are made from these images, which changes when they do; ``None`` makes none."""
         return None
 
     def __len__(self) -> int:
@@ -292,10 +292,10 @@ def check_dataset(dataset: Any) -> None:
     """Refuse what is no data set, such as the class of one, or does not say what it is."""
     if not isinstance(dataset, GroundTruthDataset):
         raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
-    told = ("name", "factor_space", "image_shape")  # what a property says is not asked for yet: it may take long
-    missing = [name for name in told if getattr_static(dataset, name, None) is None and not hasattr(dataset, name)]
+    required = ("name", "factor_space", "image_shape")  # what a property says is not asked for yet: it may take long
+    missing = [name for name in required if getattr_static(dataset, name, None) is None and not hasattr(dataset, name)]
     if missing:
         raise ValueError(
             f"{type(dataset).__name__} has no {' and no '.join(missing)}: a data set of your own says all of "
-            f"{', '.join(told)}, as attributes of its class for instance."
+            f"{', '.join(required)}, as attributes of its class for instance."
         )

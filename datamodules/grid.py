@@ -252,14 +252,14 @@ class GridDataset(GroundTruthDataset):
             self._grid = made_once(self._cache_path(), self.shape, self._make, check_pixels=self.check_pixels)
 
     def is_prepared(self) -> bool:
-        """Whether the cache holds a converted file for this source."""
+        """Return whether the cache holds a converted file for this source."""
         try:
             return self._grid is not None or open_grid(self._cache_path(), self.shape) is not None
         except (OSError, ValueError):  # no such source
             return False
 
     def repair(self) -> bool:
-        """Read all of the converted file, and make it anew unless every pixel is as it was written; whether it was."""
+        """Read all of the converted file, and make it again unless every pixel is as it was written; whether it was."""
         path = self._cache_path()
         intact = open_grid(path, self.shape, check_pixels=True) is not None
         if not intact:
@@ -332,11 +332,11 @@ def read_npy(file: IO[bytes], count: int, image_shape: tuple[int, ...]) -> Itera
         raise ValueError(f"images are {dtype} {shape}, expected uint8 {(count, *image_shape)}")
     size = int(np.prod(image_shape))
     for start in range(0, count, CHUNK):
-        wanted = min(CHUNK, count - start)
-        pixels = np.frombuffer(file.read(wanted * size), dtype=np.uint8)
-        if len(pixels) != wanted * size:
+        length = min(CHUNK, count - start)
+        pixels = np.frombuffer(file.read(length * size), dtype=np.uint8)
+        if len(pixels) != length * size:
             raise ValueError("images end early")
-        yield pixels.reshape(wanted, *image_shape)
+        yield pixels.reshape(length, *image_shape)
     if file.read(1):  # only reading up to the end makes zipfile compare the checksum
         raise ValueError("images are longer than they say")
 

@@ -16,18 +16,18 @@ from unknot.datamodules.stream import FactorDataModule
 from unknot.randomness import Stream, derive_seed
 
 Labels = tuple[Tensor, tuple[int, ...]]
-"""What is written down: labels ``[N, d]``, and the number of values of each."""
+"""Labels as written down, ``[N, d]``, and the number of values of each."""
 
 
 class Labelling(ABC):
-    """How an annotator labels images; one's own is a subclass with :meth:`label`."""
+    """Way in which an annotator labels images; your own is a subclass with :meth:`label`."""
 
     def check(self, space: FactorSpace) -> None:  # noqa: B027  (most have nothing to refuse)
         """Refuse a factor space that cannot be labelled like this."""
 
     @abstractmethod
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """What is written down for factors ``[N, F]`` with so many values each."""
+        """Return what is written down for factors ``[N, F]`` with so many values each."""
 
 
 class Perfect(Labelling):
@@ -137,7 +137,7 @@ class LabelledDataModule(FactorDataModule):
         dataset: where factors and images come from.
         num_labels: size of the labelled set, in the study 100 or 1000.
         labelling: how images are labelled, ``Perfect()``, ``Binned(num_bins)``, ``Noisy(noise)``,
-            ``Partial(num_observed)``, ``Permuted()``, or one's own; or the name of one of these, in lower case, as the
+            ``Partial(num_observed)``, ``Permuted()``, or your own; or the name of one of these, in lower case, as the
             study has it: 5 bins, noise 0.1, 2 observed factors.
         train_fraction: part of the labelled set to train on.
         label_seed: of the labelled set and its corruption; the study uses five.
@@ -191,7 +191,7 @@ class LabelledDataModule(FactorDataModule):
 
     @property
     def num_train_labels(self) -> int:
-        """How many of the labels train; at least one is held out."""
+        """Return the number of labels that train; at least one is held out."""
         return min(math.ceil(self.num_labels * self.train_fraction), self.num_labels - 1)
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -133,7 +133,7 @@ def _panels(size: Tensor, active: Tensor, generator: torch.Generator | None) -> 
 
 
 def looks_like_a_rule(panels: Tensor) -> Tensor:
-    """Whether the first two rows of a factor are both constant or both all different ``[N, F]``; drawn again if so."""
+    """Return whether the first two rows of a factor are both constant or both all different ``[N, F]``."""
     first, second, third = panels[:, :2].unbind(2)  # each [N, 2, F], by column
     constant = (first == second) & (second == third)
     distinct = (first != second) & (second != third) & (first != third)

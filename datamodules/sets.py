@@ -19,8 +19,8 @@ class SetDataModule(FiniteDataModule):
     Endless data (:class:`ClevrScenes` without ``num_scenes``) are a stream whose epochs are a number of steps. Data of
     which there is a fixed number (:class:`CLEVR`, or :class:`ClevrScenes` with ``num_scenes``) are passed through in a
     new order in every epoch. Either way batch n of a rank is a function of (seed, rank, n) alone, so that ranks share
-    no example, the number of workers changes nothing and a resumed run goes on with the batch that the interrupted one
-    would have seen next.
+    no example, the number of workers changes nothing and a resumed run continues with the batch that would
+    have come next.
 
     Args:
         dataset: to train on.
@@ -31,7 +31,7 @@ class SetDataModule(FiniteDataModule):
         num_val_batches: batches for validation where that is endless; the same every time.
         num_workers: processes that prepare batches. Each draws on one core.
         seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches of endless data Lightning calls an epoch; the stream goes on across epochs.
+        steps_per_epoch: how many batches of endless data Lightning calls an epoch; the stream continues across epochs.
         drop_last: leave out what does not fill a last batch; other examples in every epoch.
         color_jitter: how far colours of training images vary, in [0, 1]: saturation and contrast by a factor within
             1 ± this, brightness within a half and each channel within a quarter of it; every image by its own. What
@@ -64,7 +64,7 @@ class SetDataModule(FiniteDataModule):
         super().__init__(batch_size, num_val_batches if held_out.endless else None, num_workers, seed, drop_last)
         self.steps_per_epoch = whole("steps_per_epoch", steps_per_epoch)
         if not (is_number(color_jitter) and 0 <= color_jitter <= 1):
-            raise ValueError(f"color_jitter must lie in [0, 1], where 0 is none, got {color_jitter!r}.")
+            raise ValueError(f"color_jitter must lie in [0, 1], where 0 varies nothing, got {color_jitter!r}.")
         self.color_jitter = color_jitter
         self.dataset, self.val_dataset = dataset, held_out
         self.num_held_out = 0

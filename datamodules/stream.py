@@ -22,7 +22,7 @@ class StreamDataModule(BatchDataModule):
         num_workers: processes that prepare batches.
         seed: of the stream; ``None`` takes the one of ``seed_everything``.
         steps_per_epoch: how many batches Lightning calls an epoch: after each of them it validates, by default. The
-            stream goes on across epochs; no batch is drawn twice.
+            stream continues across epochs; no batch is drawn twice.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FactorDataModule(StreamDataModule):
         num_val_batches: batches for validation, test and prediction; the same images every time.
         num_workers: processes that prepare batches. dSprites needs none: a batch takes about a millisecond.
         seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch; the stream goes on across epochs.
+        steps_per_epoch: how many batches Lightning calls an epoch; the stream continues across epochs.
         image_size: side, or (height, width), to show the images at; by default as they are. See :class:`Resized`.
         with_factors: batches are ``(images, factors)``, with int64 ``[batch_size, F]``, for metrics in a validation
             loop. Models of the zoo train on the images alone.

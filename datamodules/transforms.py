@@ -1,4 +1,4 @@
-"""Transforms of images: one's own, as torchvision has them, and colours by the batch, each drawn from a generator."""
+"""Transforms of images: your own, as torchvision has them, and colours by the batch, each drawn from a generator."""
 
 import random
 from collections.abc import Callable

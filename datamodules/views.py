@@ -33,7 +33,7 @@ class View(GroundTruthDataset):
 
     @property
     def finite(self) -> bool:
-        """Whether the images behind the view are a collection of which some have to be held out."""
+        """True if the images behind the view are a collection of which some have to be held out."""
         return self.dataset.finite
 
     def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["View", "View"]:
@@ -61,7 +61,7 @@ class View(GroundTruthDataset):
         self.dataset.prepare()
 
     def is_prepared(self) -> bool:
-        """Whether that is done."""
+        """Return whether that is done."""
         return self.dataset.is_prepared()
 
     @property
@@ -81,7 +81,7 @@ class Resized(View):
     Args:
         dataset: whose images.
         size: side, or (height, width).
-        cached: keep the images on disk; ``False`` averages them anew at every draw. One's own data set needs a
+        cached: keep the images on disk; ``False`` averages them at every draw. Your own data set needs a
             ``cache_key()`` to be kept, without which nobody could tell an old file from a new one.
 
     >>> from unknot.datamodules import DSprites
@@ -136,7 +136,7 @@ class Resized(View):
                 self.dataset.prepare()
 
     def is_prepared(self) -> bool:
-        """Whether the cache holds them."""
+        """Return whether the cache holds them."""
         if self._grid is not None:
             return True
         try:
@@ -185,7 +185,7 @@ def area_average(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _shares(old: int, new: int) -> Tensor:
-    """What part of each new pixel along an axis is covered by each old one: ``[new, old]``."""
+    """Part of each new pixel along an axis that each old one covers: ``[new, old]``."""
     starts = torch.arange(new, dtype=torch.float64)[:, None] * (old / new)
     pixels = torch.arange(old, dtype=torch.float64)
     covered = torch.minimum(starts + old / new, pixels + 1) - torch.maximum(starts, pixels)

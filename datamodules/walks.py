@@ -18,7 +18,7 @@ class WalkDataModule(FactorDataModule):
     """Short walks through a ground-truth data set, for models of time.
 
     A walk starts at factors drawn i.i.d. In every step each factor that is not categorical moves to a value near its
-    own, and at least one changes. Circular factors go on at their other end.
+    own, and at least one changes. Circular factors continue at their other end.
 
     A batch is ``(first, second)``, each ``[N, C, H, W]``, for walks of two frames, and ``[N, T, C, H, W]`` for longer
     ones; with factors ``(first, second, first_factors, second_factors)``, or ``(frames, factors)`` with

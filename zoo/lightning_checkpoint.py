@@ -50,7 +50,7 @@ def as_saved_model(path: str | Path, name: str | None = None) -> Iterator[Path]:
             f"{path}: it holds more than tensors and plain values, and reading other objects could run code. Load it "
             "with the class's own load_from_checkpoint if you trust it, and save it by save_pretrained."
         ) from None
-    except Exception as error:  # a file that is none of torch's makes it raise all kinds
+    except Exception as error:  # torch raises many kinds of errors for other files
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ValueError(f"{path}: not a whole Lightning checkpoint ({reason}).") from None
     weights = stored.get("state_dict") if isinstance(stored, Mapping) else None

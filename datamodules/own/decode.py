@@ -100,12 +100,12 @@ def fit_tensor(images: Tensor, size: tuple[int, int], crop: Crop) -> Tensor:
 
 def as_frames(images: object, name: str) -> Tensor:
     """Images as ``[N, C, H, W]``, uint8 or float32 in [0, 1]."""
-    wanted = "expected [N, C, H, W] or [N, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
+    expected = "expected [N, C, H, W] or [N, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
     try:
         tensor = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(
-            f"{name} is of type {type(images).__name__}; {wanted}; or a folder, files, "
+            f"{name} is of type {type(images).__name__}; {expected}; or a folder, files, "
             "parquet, webdataset shards, a data set or a DataFrame."
         ) from None
     shape = list(tensor.shape)
@@ -113,12 +113,12 @@ def as_frames(images: object, name: str) -> Tensor:
         tensor = tensor.permute(0, 3, 1, 2).contiguous()
     fits = tensor.ndim == 4 and 1 <= tensor.shape[1] <= 4 and tensor.numel()
     if not fits or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
-        raise ValueError(f"{name} is {tensor.dtype} of shape {shape}; {wanted}.")
+        raise ValueError(f"{name} is {tensor.dtype} of shape {shape}; {expected}.")
     if tensor.dtype == torch.uint8:
         return tensor
     low, high = torch.aminmax(tensor)
     if not (low >= 0 and high <= 1):
-        raise ValueError(f"{name} has values from {low:.4g} to {high:.4g}; {wanted}: divide by 255?")
+        raise ValueError(f"{name} has values from {low:.4g} to {high:.4g}; {expected}: divide by 255?")
     return tensor.float()
 
 

@@ -59,8 +59,8 @@ class VideoFile(Source):
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
         """Frames of these numbers, which must be in order."""
-        wanted = set(numbers)
-        return [frame.to_image() for number, frame in enumerate(self._frames()) if number in wanted]
+        requested = set(numbers)
+        return [frame.to_image() for number, frame in enumerate(self._frames()) if number in requested]
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
         """All frames in order."""
@@ -90,7 +90,7 @@ class Videos(NamedTuple):
 
 
 class FramePairDataModule(FiniteDataModule):
-    """Pairs of neighbouring frames of one's own videos: between two of them, few factors change.
+    """Pairs of neighbouring frames of your own videos: between two of them, few factors change.
 
     A batch is ``(first, second)``, each ``[N, C, H, W]`` in [0, 1]. The last part of every video is held out; every
     epoch passes through all pairs of the rest in a new order. Files are decoded once and kept in the cache.

@@ -30,7 +30,7 @@ Bad = list[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Reading:
-    """How images are read: their size, in channels and pixels, and what to do about bad ones.
+    """Settings for reading images: their size, in channels and pixels, and what to do about bad ones.
 
     Args:
         size: (height, width); ``None`` is 64 x 64 for image files, and the size that they have for all others.
@@ -306,7 +306,7 @@ def _fit(rows: Tensor, reading: Reading) -> Tensor:
 
 
 def _fields(item: Any, image_key: Any) -> dict[str, Any]:
-    """What is beside the image of an item, by name; the parts of a tuple after it are ``label``, ``label_2``, ..."""
+    """Return the rest of an item by name; the parts of a tuple after the image are ``label``, ``label_2``, ..."""
     if isinstance(item, dict):
         return {str(name): value for name, value in item.items() if name != image_key}
     if isinstance(item, tuple | list):

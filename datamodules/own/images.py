@@ -207,7 +207,7 @@ class ImageDataModule(FiniteDataModule):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the images come in an order of their own and have no numbers."""
+        """True if the images come in an order of their own and have no numbers."""
         return isinstance(self._opened, ImageStream)
 
     def prepare_data(self) -> None:
@@ -288,7 +288,7 @@ class ImageDataModule(FiniteDataModule):
 
     @property
     def has_all_combinations(self) -> bool:
-        """Whether every combination of factors has an image, as scores that choose factors need."""
+        """True if every combination of factors has an image, as scores that choose factors need."""
         table = self._all_labels
         return len(table.factors[table.labelled].unique(dim=0)) == math.prod(table.sizes)
 

@@ -30,7 +30,7 @@ class Table:
 
     @property
     def values(self) -> tuple[tuple[str, ...], ...]:
-        """What the classes of every factor stand for."""
+        """Values that the classes of every factor stand for."""
         return tuple(tuple(map(_name, column.values.values())) for column in self.columns.values())
 
     @property
@@ -78,7 +78,7 @@ def _table(factors: Tensor, columns: Mapping[str, Column]) -> Table:
 
 
 def read_table(
-    labels: Any, images: Sequence[str], count: int, wanted: Sequence[str] | None, num_bins: int, lenient: bool
+    labels: Any, images: Sequence[str], count: int, requested: Sequence[str] | None, num_bins: int, lenient: bool
 ) -> Table:
     """The labels of images, from a table by their names or by row.
 
@@ -86,14 +86,14 @@ def read_table(
         labels: path of a CSV or parquet table, DataFrame, dictionary of columns or array ``[N, F]``.
         images: names of the images; empty where they have numbers alone.
         count: number of images.
-        wanted: names of the columns to use.
+        requested: names of the columns to use.
         num_bins: of fractions.
         lenient: only warn of rows that name images that are not there.
     """
     title = str(labels) if isinstance(labels, str | Path) else "labels"
     columns = read_cells(labels)
     if columns is None:
-        return from_columns(_array_columns(labels, wanted, count), num_bins, count, title)
+        return from_columns(_array_columns(labels, requested, count), num_bins, count, title)
     if not columns or (images and len(columns) == 1 and _is_keyed(columns, images, title)):
         raise ValueError(f"{title}: no columns of factors in its header.")
     if _is_keyed(columns, images, title):
@@ -101,10 +101,10 @@ def read_table(
     for name, cells in columns.items():
         if len(cells) != count:
             raise ValueError(f"{title}: {len(cells)} rows for {count} images in column {name!r}; row n is of image n.")
-    for name in wanted or ():
+    for name in requested or ():
         if name not in columns:
             raise ValueError(f"{title}: no column {name!r}; there are {', '.join(columns)}.")
-    return from_columns({name: columns[name] for name in wanted or columns}, num_bins, count, title)
+    return from_columns({name: columns[name] for name in requested or columns}, num_bins, count, title)
 
 
 def read_cells(labels: Any) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""One's own labelled images as a ground-truth data set."""
+"""Users' own labelled images as a ground-truth data set."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class ObservedSpace(FactorSpace):
 
     @property
     def observed(self) -> bool:
-        """Whether only combinations that were seen are drawn: they are."""
+        """True: only combinations that were seen are drawn."""
         return True
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -29,10 +29,10 @@ class ObservedSpace(FactorSpace):
 
 
 class LabelledImageDataset(GroundTruthDataset):
-    """One's own labelled images as a ground-truth data set.
+    """Users' own labelled images as a ground-truth data set.
 
-    Factors are drawn as often as they occur. For a combination of which there are several images, one is drawn; for
-    one of which there is none, :meth:`observe` is an error: metrics that intervene need them all, others do not.
+    Factors are drawn as often as they occur. Of several images of a combination one is drawn. For a combination
+    without an image :meth:`observe` is an error: metrics that intervene need them all, others do not.
 
     Args:
         pictures: all images.

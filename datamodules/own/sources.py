@@ -391,12 +391,12 @@ class Joined(Source):
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
         """Images of these numbers, each part asked once."""
-        wanted = np.asarray(numbers, dtype=np.int64)
-        which = np.searchsorted(self._starts, wanted, side="right") - 1
-        found: list[Any] = [None] * len(wanted)
+        requested = np.asarray(numbers, dtype=np.int64)
+        which = np.searchsorted(self._starts, requested, side="right") - 1
+        found: list[Any] = [None] * len(requested)
         for number in np.unique(which):
             places = np.nonzero(which == number)[0]
-            images = self.parts[number].get((wanted[places] - self._starts[number]).tolist())
+            images = self.parts[number].get((requested[places] - self._starts[number]).tolist())
             for place, image in zip(places, images, strict=True):
                 found[place] = image
         return found
@@ -558,16 +558,16 @@ def split_names(splits: Mapping[str, Any]) -> tuple[str, str | None]:
     )
 
 
-def find_key(names: Sequence[str], wanted: str | None, title: str, kind: str, likely: Sequence[str] = ()) -> str:
+def find_key(names: Sequence[str], requested: str | None, title: str, kind: str, likely: Sequence[str] = ()) -> str:
     """The name that holds the images: the one asked for, or the usual one.
 
     >>> find_key(["label", "img"], None, "data", "columns")
     'img'
     """
-    if wanted is not None:
-        if wanted not in names:
-            raise ValueError(f"{title}: no {wanted!r} among its {kind}. {did_you_mean(wanted, names)}")
-        return wanted
+    if requested is not None:
+        if requested not in names:
+            raise ValueError(f"{title}: no {requested!r} among its {kind}. {did_you_mean(requested, names)}")
+        return requested
     lower = {name.lower(): name for name in names}
     usual = [lower[name] for name in IMAGE_KEYS if name in lower]
     for among in ([name for name in usual if name in likely], usual[:1], likely if len(likely) == 1 else []):

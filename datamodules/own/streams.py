@@ -96,11 +96,11 @@ class ImageStream:
 
     def batch(self, start: int, size: int, step: int, seed: int) -> Tensor:
         """``size`` training images from number ``start`` on; the next batch, ``step`` later, is decoded meanwhile."""
-        wanted = (start, size, step, seed)
+        request = (start, size, step, seed)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             images = ahead[1].result()  # also where it is of no use: two threads must not read one stream
-        if ahead is None or ahead[0] != wanted:
+        if ahead is None or ahead[0] != request:
             images = self._batch(start, size, seed)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1)

@@ -24,7 +24,7 @@ COLORS = torch.tensor(
 class AbstractDSprites(GroundTruthDataset):
     """dSprites with a colour on a grey background (van Steenkiste et al., 2019): six factors, images ``[3, 64, 64]``.
 
-    The orientation is no factor: it is drawn anew for every image. The study of abstract visual reasoning trains
+    The orientation is no factor: it is drawn again for every image. The study of abstract visual reasoning trains
     representations on this grid and draws its matrices from ``Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4))``.
 
     Args:
@@ -64,7 +64,7 @@ class AbstractDSprites(GroundTruthDataset):
         self.sprites.prepare()
 
     def is_prepared(self) -> bool:
-        """Whether they have been drawn."""
+        """Return whether they have been drawn."""
         return self.sprites.is_prepared()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -108,7 +108,7 @@ class DSprites(GridDataset):
 
     @property
     def doing(self) -> str:  # type: ignore[override]
-        """What making the file in the cache is."""
+        """Word for making the file in the cache, for messages."""
         return "drawing" if self.source is None else "converting"
 
     def _cache_path(self) -> Path:
@@ -119,7 +119,7 @@ class DSprites(GridDataset):
 
 
 class ColorDSprites(DSprites):
-    """Color-dSprites: each channel of the sprite is scaled by its own U(0.5, 1), drawn anew for every image."""
+    """Color-dSprites: each channel of the sprite is scaled by its own U(0.5, 1), drawn again for every image."""
 
     name = "color_dsprites"
     stochastic = True
@@ -132,7 +132,7 @@ class ColorDSprites(DSprites):
 
 
 class NoisyDSprites(DSprites):
-    """Noisy-dSprites: white sprites on a background of uniform noise, drawn anew for every image."""
+    """Noisy-dSprites: white sprites on a background of uniform noise, drawn again for every image."""
 
     name = "noisy_dsprites"
     stochastic = True
@@ -175,7 +175,7 @@ class ScreamDSprites(DSprites):
         return super().download_size + (SCREAM.size if self.scream is None else 0)
 
     def is_prepared(self) -> bool:
-        """Whether the sprites are in the cache and the painting is at hand."""
+        """Return whether the sprites are in the cache and the painting is available locally."""
         return super().is_prepared() and Path(self.scream or SCREAM.path).exists()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -42,7 +42,7 @@ FILES = (
 class SmallNORB(GridDataset):
     """SmallNORB: category, elevation, azimuth and lighting; 48,600 images ``[1, 64, 64]``, shrunk from 96 x 96.
 
-    Which of the ten toys of a category is seen is not observed: it is drawn anew for every image. Training and test
+    Which of the ten toys of a category is seen is not observed: it is drawn again for every image. Training and test
     files together, left camera only, as in the reference. The download is 263 MB, the converted file 199 MB.
 
     Args:

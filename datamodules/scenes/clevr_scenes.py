@@ -20,8 +20,8 @@ from unknot.datamodules.scenes.shading import ground, shade
 MIN_GAP = 0.25  # between the discs on which two objects stand
 MARGIN = 0.4  # by which one object is at least to the left or right of another, and in front or behind
 DIRECTIONS = ((0.6563112735748291, 0.7544902563095093), (0.754490315914154, -0.6563112735748291))  # right, front
-TRIES = 50  # to place an object, before the scene is begun anew
-MAX_ROUNDS = 1000  # of beginning scenes anew
+TRIES = 50  # to place an object, before the scene is started again
+MAX_ROUNDS = 1000  # of starting scenes again
 CAMERA_JITTER, LAMP_JITTER = 0.5, 1.0
 MIN_VISIBLE = 200 / (320 * 480)  # part of the frame: 200 pixels in an original image
 
@@ -38,7 +38,7 @@ def sample_scenes(
 
     The number of objects is uniform, as are the attributes of each and its place on the square (-3, 3)². Objects keep
     a gap of 0.25 and differ by 0.4 to the right and to the front. A scene where 50 tries do not find room for an
-    object, or where the drawn image would show less of an object than ``min_visible``, is begun anew with the same
+    object, or where the drawn image would show less of an object than ``min_visible``, is started again with the same
     number of objects.
 
     Args:
@@ -125,7 +125,7 @@ def _place(radius: Tensor, count: Tensor, generator: torch.Generator | None) -> 
 
 
 def visible_pixels(masks: Tensor, max_objects: int) -> Tensor:
-    """How many pixels of masks ``[B, H, W]`` show each object: int64 ``[B, max_objects]``."""
+    """Number of pixels of masks ``[B, H, W]`` that show each object: int64 ``[B, max_objects]``."""
     flat = masks.flatten(1).long() + (max_objects + 1) * torch.arange(len(masks))[:, None]
     return flat.flatten().bincount(minlength=len(masks) * (max_objects + 1)).view(-1, max_objects + 1)[:, 1:]
 

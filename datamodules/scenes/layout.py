@@ -54,7 +54,7 @@ class SetBatch(NamedTuple):
         images: float32 ``[B, 3, H, W]``.
         targets: float32 ``[B, max_objects, P]``, a row of properties for each object, of which the last one is 1 for a
             real object and 0 for padding; for CLEVR P is 19, see :meth:`Scenes.targets`.
-        masks: uint8 ``[B, H, W]``: 0 is background, i + 1 the object of row i; ``None`` where there are none.
+        masks: uint8 ``[B, H, W]``: 0 is background, i + 1 the object of row i; ``None`` without masks.
     """
 
     images: Tensor
@@ -98,9 +98,10 @@ class Scenes:
         if self.lamps is None:
             object.__setattr__(self, "lamps", torch.tensor(LAMPS).expand(b, 3, 3))
         for field in dataclasses.fields(self)[1:]:
-            wanted = {"camera": [b, 3], "lamps": [b, 3, 3]}.get(field.name, [b, m])
-            if list(getattr(self, field.name).shape) != wanted:
-                raise ValueError(f"{field.name} must have shape {wanted}, got {list(getattr(self, field.name).shape)}.")
+            expected = {"camera": [b, 3], "lamps": [b, 3, 3]}.get(field.name, [b, m])
+            shape = getattr(self, field.name).shape
+            if list(shape) != expected:
+                raise ValueError(f"{field.name} must have shape {expected}, got {list(shape)}.")
         for field in dataclasses.fields(self):
             kind = torch.int64 if field.name in CLASSES else torch.bool if field.name == "real" else torch.float32
             object.__setattr__(self, field.name, getattr(self, field.name).to(kind))
@@ -218,7 +219,7 @@ def _name(scene: Mapping[str, Any], number: int) -> str:
 
 
 def objects_of(scene: Mapping[str, Any], number: int, origin: str) -> list[Mapping[str, Any]]:
-    """The objects of a scene as CLEVR's JSON has it, or an error that says where there are none."""
+    """The objects of a scene as CLEVR's JSON has it, or an error that says where they are missing."""
     objects = scene.get("objects") if isinstance(scene, Mapping) else None
     if not isinstance(objects, list):
         raise ValueError(f"{origin}: scene {number} has no list of objects.")
@@ -279,7 +280,7 @@ class SceneDataset(Licensed, Dataset[SetBatch]):
 
     @property
     def endless(self) -> bool:
-        """Whether new examples are drawn for every batch, instead of a fixed number being passed through."""
+        """True if new examples are drawn for every batch, instead of a fixed number being passed through."""
         return False
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:

@@ -57,7 +57,7 @@ class Solids(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """What is seen along the rays that meet a solid, sorted by the kind of the solid.
+    """Surface seen along the rays that meet a solid, sorted by the kind of the solid.
 
     Coordinates come first, as sums over a last axis of three are slow.
 
@@ -126,7 +126,7 @@ def _ray_steps(camera: Camera, size: tuple[int, int]) -> Tensor:
 
 
 def cast(camera: Camera, solids: Solids, size: tuple[int, int]) -> Hits:
-    """What the rays through the centres of all pixels of ``size`` (height, width) meet first.
+    """Surface that the rays through the centres of all pixels of ``size`` (height, width) meet first.
 
     Solids must lie in front of the camera.
 

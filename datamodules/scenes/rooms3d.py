@@ -69,7 +69,7 @@ class Rooms3D(GroundTruthDataset):
         return f"{self.name}-1"
 
     def is_prepared(self) -> bool:
-        """Whether they have been cast."""
+        """Return whether they have been cast."""
         return arrangements.cache_info().currsize > 0
 
 
@@ -139,7 +139,7 @@ def _room(camera: Camera, solids: Solids, size: tuple[int, int]) -> Tensor:
 
 
 def _object(camera: Camera, solids: Solids, hits: Hits) -> Tensor:
-    """Light from floor and walls, which is none, from the object where it is hit, and its gloss: ``[4, V]``."""
+    """Light from floor and walls, which is zero, from the object where it is hit, and its gloss: ``[4, V]``."""
     point, normal = points(hits, solids), normals(hits, solids, bevel=0.06)
     toward = torch.nn.functional.normalize(torch.tensor(LAMP)[:, None] - point, dim=0)
     view = torch.nn.functional.normalize(camera.position[solids.scene[hits.solid]].T - point, dim=0)

@@ -27,7 +27,7 @@ from unknot.datamodules.stream import StreamDataModule
 from unknot.files import cache_dir
 
 PROPERTIES = ("size", "material", "shape", "color", "place")
-"""What of an object may be re-sampled."""
+"""Properties of an object that may be re-sampled."""
 CLASSES = {"size": len(SIZES), "material": len(MATERIALS), "shape": len(SHAPES), "color": len(COLORS)}
 MOST_TRIES = 200  # to re-sample a scene by CLEVR's rules
 GRID = 8  # places along each axis

@@ -1,4 +1,4 @@
-"""What light becomes of scenes: the ground with its shadows, and what rubber and metal reflect.
+"""Shading of scenes: the ground with its shadows, and what rubber and metal reflect.
 
 Light is linear until it is stored. Lamps and ground were fitted by least squares to the median of 90 original images,
 in which there are no objects, the materials to the pixels of the objects. Shadows were set by eye, and so was the gloss

@@ -297,5 +297,5 @@ def test_factors_of_jitter_stay_within_what_was_asked() -> None:
 
 @pytest.mark.parametrize("strength", [-0.1, 1.5, float("nan"), "0.2", True])
 def test_bad_jitter_is_refused(strength: Any) -> None:
-    with pytest.raises(ValueError, match=r"color_jitter must lie in \[0, 1\], where 0 is none"):
+    with pytest.raises(ValueError, match=r"color_jitter must lie in \[0, 1\], where 0 varies nothing"):
         endless(color_jitter=strength)
