@@ -54,8 +54,11 @@ def bottom_only(axes: Sequence[Axes]) -> None:
 
 def heatmaps(figure: Figure | SubFigure, matrices: Mapping[str, pd.DataFrame], what: str = "Spearman's ρ") -> None:
     """Matrices of correlations, with their numbers in the cells."""
-    shape = next(iter(matrices.values())).shape
-    axes = panels(figure, list(matrices), height=0.9 + 0.24 * shape[0], width=1.4 + 0.34 * shape[1])
+    first = next(iter(matrices.values()))
+    rows, columns = ([label(str(name)) for name in names] for names in (first.index, first.columns))
+    height = 0.6 + 0.24 * len(rows) + 0.05 * max(map(len, columns))  # labels of columns are turned by 60 degrees
+    width = 0.6 + 0.34 * len(columns) + 0.058 * max(map(len, rows))
+    axes = panels(figure, list(matrices), height, width)
     image = None
     for axis, matrix in zip(axes, matrices.values(), strict=True):
         values = matrix.to_numpy(dtype=float)

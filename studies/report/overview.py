@@ -131,7 +131,7 @@ def _sentences(dataset: str, metric: str, frame: pd.DataFrame) -> Iterator[str]:
     steps = {words: float(np.median(apart[mask])) for words, mask in kinds.items() if mask.any()}
     if len(steps) > 1:
         listed = ", ".join(f"{step:.3f} with {words}" for words, step in steps.items())
-        yield f"Two models differ in {name} by a median of {listed}."
+        yield f"Two models on {dataset} differ in {name} by a median of {listed}."
 
 
 def _setting(frame: pd.DataFrame, key: tuple[str, int]) -> str:

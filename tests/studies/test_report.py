@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from unknot.cli import main
 from unknot.studies import load_results
 from unknot.studies.analyses import ANALYSES
+from unknot.studies.analyses.figures import heatmaps
 from unknot.studies.population import read_table
 from unknot.studies.report import make_report
 from unknot.studies.synthetic import synthetic_results
@@ -53,7 +55,7 @@ def test_markdown_says_what_the_page_says(small: pd.DataFrame, tmp_path: Path) -
         for words in (f"*{result.question}*", f"**Shows:** {result.shows}", f"**Does not show:** {result.limits}"):
             assert words in text
         for number in result.numbers:  # once in its section, and once more where the thesis prints it
-            row = rf"\| {re.escape(number.label)} \| {re.escape(number.text(number.value))} \|"
+            row = rf"\| {re.escape(number.label)} \| {re.escape(number.shown)} \|"
             assert len(re.findall(row, text)) == 1 + (not np.isnan(number.thesis))
     names = {"overview", *(result.name for result in report.results)}
     assert set(re.findall(r"\]\((.*?)\)", text)) == {f"{name}.png" for name in names}
@@ -78,6 +80,15 @@ def test_a_report_opens_with_methods_by_strength(small: pd.DataFrame) -> None:
     groups = small.groupby([key for key in keys if key in small], dropna=False)
     apart = [abs(a - b) for _, part in groups for a, b in itertools.combinations(part.mig, 2)]
     assert f"{np.median(apart):.3f} with another seed" in overview.sentences[1]
+
+
+def test_long_names_fit_beside_a_small_matrix(tmp_path: Path) -> None:
+    matrix = pd.DataFrame([[0.1] * 5], ["weak_reconstruction"], [f"downstream_gbt_{n}" for n in range(5)])
+    figure = Figure(layout="constrained")
+    heatmaps(figure, {"k = 1": matrix, "k = rnd": matrix})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.savefig(tmp_path / "figure.png")
 
 
 def nan_columns(table: pd.DataFrame) -> pd.DataFrame:
