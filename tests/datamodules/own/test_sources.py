@@ -302,7 +302,7 @@ def bad_inputs(tmp: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "a column of numbers": (lambda: (tmp / "numbers.parquet", {"image_key": "a"}), "column 'a' holds int64"),
         "wrong label": (lambda: (data, {"label_keys": ["parit"]}), "No column 'parit' of labels. Did you mean"),
         "no train split": (lambda: datasets.DatasetDict(a=data, b=data), "has the splits a, b, and none is called"),
-        "a missing path": (lambda: frame, "column 'file' holds 'nan'; expected paths"),
+        "a missing path": (lambda: frame, "column 'file' holds '(nan|None)'; expected paths"),
         "an empty table": (lambda: frame.iloc[:0], "has no rows"),
         "a dictionary": (lambda: {"a": 1}, "images is of type dict; expected"),
         "a number": (lambda: 3, "images is torch.int64 of shape"),
