@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
         "unknot evaluate my/model --images photos --labels factors.csv",
     )
     parser.add_argument(
-        "ref", help="a run, which keeps the scores; a saved model; a shipped name; USER/REPO[@REVISION]"
+        "ref", help="a run, which keeps the scores; a saved model; a bundled checkpoint; USER/REPO[@REVISION]"
     )
     parser.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
     parser.add_argument("--images", metavar="FOLDER", help="score on your own images instead, with --labels")
@@ -134,8 +134,8 @@ def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") ->
         if arguments.dataset:
             raise
         raise ValueError(
-            f"{arguments.ref} was trained on {name!r}, which is no data set of unknot: add --dataset NAME (see `unknot "
-            "data list`), or --images FOLDER --labels CSV."
+            f"{arguments.ref} was trained on {name!r}, which is not an unknot data set: add --dataset NAME (see "
+            "`unknot data list`), or --images FOLDER --labels CSV."
         ) from error
 
 

@@ -227,12 +227,12 @@ class Draws(GivenDraws):
         return torch.cat(batches)
 
     def _represented(self, images: Tensor) -> Tensor:
-        found = self.represent(images)
+        output = self.represent(images)
         try:
-            codes = torch.as_tensor(found).detach().cpu()
+            codes = torch.as_tensor(output).detach().cpu()
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(
-                f"A representation must be one tensor [N, D] of codes, got {type(found).__name__}: give a function "
+                f"A representation must be one tensor [N, D] of codes, got {type(output).__name__}: give a function "
                 "that picks it, such as `lambda images: model(images)[0]`."
             ) from None
         if codes.ndim == 0 or len(codes) != len(images):

@@ -59,8 +59,8 @@ def held_out_scenes(
     count = dataset.scenes.real.sum(1)
     numbers = torch.nonzero((count == exactly) if exactly else (count > 0) & (count <= most))[:n, 0].tolist()
     if not numbers:
-        wanted = f"exactly {exactly}" if exactly else f"1 to {most}"
-        raise ValueError(f"{data}: no scene with {wanted} objects in its {split} split; use clevr_scenes.")
+        requested = f"exactly {exactly}" if exactly else f"1 to {most}"
+        raise ValueError(f"{data}: no scene with {requested} objects in its {split} split; use clevr_scenes.")
     if redraw:
         scenes = dataset.scenes[numbers]
         drawn, masks = draw_scenes(scenes, image_size)
@@ -102,12 +102,12 @@ def set_scores(
     ['ap_inf', 'ap_1', 'ap_0.5', 'ap_0.25', 'ap_0.125']
     """
     _check(model, "sets", draws)
-    found = []
+    results = []
     for draw in range(draws):
         sets = predict_sets(model, scenes.images, num_slots, num_iterations, seed + draw)
-        found.append(dict(zip(ap_names(THRESHOLDS), average_precisions(sets, scenes.targets), strict=True)))
+        results.append(dict(zip(ap_names(THRESHOLDS), average_precisions(sets, scenes.targets), strict=True)))
     chosen = {"num_slots": num_slots, "num_iterations": num_iterations}
-    return _summary(found, scenes, seed, {name: value for name, value in chosen.items() if value is not None})
+    return _summary(results, scenes, seed, {name: value for name, value in chosen.items() if value is not None})
 
 
 def attention_score(
@@ -138,7 +138,7 @@ def attention_score(
     size = (resolution, resolution) if isinstance(resolution, int) else resolution
     true = F.interpolate(scenes.masks[:, None].float(), size, mode="nearest-exact")[:, 0].long()
     objects = F.one_hot(true)[..., 1:].movedim(-1, 1)
-    found = []
+    results = []
     for draw in range(draws):
         with fixed_noise(model, derive_seed(seed + draw, INITIAL_SLOTS)):
             batches = tqdm(scenes.images.split(CHUNK), desc="attending", disable=None, leave=False)
@@ -148,8 +148,8 @@ def attention_score(
             scores[name] = float(mask_scores(kind, maps, objects).mean())  # type: ignore[arg-type]
         for name, kind in (("miou", "iou"), ("mbo", "best_overlap")):
             scores[f"{name}_object"] = float(mask_scores(kind, maps, objects, "object").mean())  # type: ignore[arg-type]
-        found.append(scores | {"corloc": correct_localization(maps, objects)})
-    return _summary(found, scenes, seed, {"resolution": list(size)})
+        results.append(scores | {"corloc": correct_localization(maps, objects)})
+    return _summary(results, scenes, seed, {"resolution": list(size)})
 
 
 def _attention(model: Any, images: Tensor) -> Tensor:
@@ -169,8 +169,8 @@ def _check(model: Any, needs: str, draws: int) -> None:
     counts(draws=draws)
 
 
-def _summary(found: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, Any]) -> Scores:
-    protocol = {"num_test": len(scenes.images), "seed": seed, "draws": len(found)} | options
-    scores = Scores.of_draws(found, protocol)
-    scores.details = {name: {str(i): draw[name] for i, draw in enumerate(found)} for name in found[0]}
+def _summary(results: list[dict[str, float]], scenes: SetBatch, seed: int, options: dict[str, Any]) -> Scores:
+    protocol = {"num_test": len(scenes.images), "seed": seed, "draws": len(results)} | options
+    scores = Scores.of_draws(results, protocol)
+    scores.details = {name: {str(i): draw[name] for i, draw in enumerate(results)} for name in results[0]}
     return scores

@@ -1,4 +1,4 @@
-"""The one place that knows what a score is called, which direction is better, what it needs and where it ranks.
+"""Registry of scores: title, better direction, rank, and requirements of each.
 
 Cards, lists, the page, reports and studies ask :func:`about` and :func:`list_scores`. Nothing here imports torch or
 NumPy.
@@ -237,10 +237,10 @@ def _known(name: str, own: Mapping[str, Mapping[str, Any]]) -> About | None:
 
 
 def _own(name: str, own: Mapping[str, Mapping[str, Any]]) -> Entry | None:
-    told = own.get(name)
-    if told is None:
+    stored = own.get(name)
+    if stored is None:
         return None
-    title, better = told.get("title"), told.get("better")
+    title, better = stored.get("title"), stored.get("better")
     return Entry(
         name, None, title if isinstance(title, str) else _title(name), better if better in ("higher", "lower") else None
     )

@@ -67,7 +67,7 @@ class Scores(dict[str, float]):
         self.details: dict[str, dict[str, float]] = {name: dict(parts) for name, parts in (details or {}).items()}
         self.protocol: dict[str, Any] = dict(protocol or {})
         self.reasons: dict[str, str] = dict(reasons or {})
-        self.facts: dict[str, dict[str, Any]] = {name: dict(told) for name, told in (facts or {}).items()}
+        self.facts: dict[str, dict[str, Any]] = {name: dict(known) for name, known in (facts or {}).items()}
 
     def about(self, name: str) -> About:
         """Title, direction and rank of one of the scores; see :func:`unknot.metrics.about`."""
@@ -186,8 +186,8 @@ class Scores(dict[str, float]):
 
         Numbers that are not finite are written as text, ``"Infinity"``, ``"-Infinity"`` or ``"NaN"``.
         """
-        told = {name: getattr(self, name) for name in PARTS} | {"facts": self.described()}
-        document = dict(self) | {name: part for name, part in told.items() if part or name in PARTS[:3]}
+        parts = {name: getattr(self, name) for name in PARTS} | {"facts": self.described()}
+        document = dict(self) | {name: part for name, part in parts.items() if part or name in PARTS[:3]}
         return json.dumps(_without_constants(document), indent=2, allow_nan=False) + "\n"
 
     @classmethod
@@ -229,16 +229,16 @@ class Scores(dict[str, float]):
             raise ValueError(f"{path}: expected scores, as `unknot evaluate --json` writes them. {error}") from None
 
 
-def read_facts(told: Any) -> dict[str, dict[str, Any]]:
+def read_facts(stored: Any) -> dict[str, dict[str, Any]]:
     """Title and direction of scores by name, of what a file or card says about them; anything else is left out.
 
     >>> read_facts({"fid": {"title": "FID", "better": "lower", "more": 1}, "x": 3})
     {'fid': {'title': 'FID', 'better': 'lower'}}
     """
     facts: dict[str, dict[str, Any]] = {}
-    for name, about_one in list(told.items())[:MOST_DESCRIBED] if isinstance(told, dict) else []:
-        if isinstance(name, str) and isinstance(about_one, dict):
-            title, better = about_one.get("title"), about_one.get("better")
+    for name, entry in list(stored.items())[:MOST_DESCRIBED] if isinstance(stored, dict) else []:
+        if isinstance(name, str) and isinstance(entry, dict):
+            title, better = entry.get("title"), entry.get("better")
             title = title[:LONGEST_NAME] if isinstance(title, str) else None
             better = better if better in ("higher", "lower") else None
             facts[name[:LONGEST_NAME]] = {"title": title, "better": better}

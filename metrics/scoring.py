@@ -143,13 +143,13 @@ def read_factors(
 ) -> tuple[list[Column], list[str]]:
     """Columns of labels of all parts below each other, and the names of the factors."""
     read = [_columns(part) for part in parts]
-    width, found = len(read[0][0]), read[0][1]
+    width, header = len(read[0][0]), read[0][1]
     for (columns, _), n in zip(read, lengths, strict=True):
         if len(columns) != width:
             raise ValueError(f"factors to test on must have {width} columns, got {len(columns)}.")
         if len(columns[0]) != n:
             raise ValueError(f"codes and factors must have as many rows, got {n} and {len(columns[0])}.")
-    names = list(names or found or (f"factor_{place}" for place in range(width)))
+    names = list(names or header or (f"factor_{place}" for place in range(width)))
     if len(names) != width or len({*names}) != width:
         raise ValueError(f"names must be {width} different names, one for each factor, got {names}.")
     if kinds is None or isinstance(kinds, Mapping):

@@ -47,11 +47,11 @@ def possible(
         entry = METRICS[name]
         reason = None
         if given and entry.needs:
-            reason = "it needs the model and its images; codes and factors alone do not tell it"
+            reason = "it needs the model and its images, and there are only codes and factors"
         elif needs := entry.lacks(model):
             reason = (
-                f"{name!r} needs a model that says {needs!r} of itself, in `capabilities` or `batch`, as the zoo's "
-                "VAEs do (for 'pairs', the weakly-supervised ones)"
+                f"{name!r} requires a model with {needs!r} in its `capabilities` or as its `batch`, as the zoo's "
+                "VAEs have (for 'pairs', the weakly-supervised ones)"
             )
         elif restricted and (entry.intervenes or entry.needs == "pairs"):
             reason = f"it chooses factors of its own, and {restricted}"
@@ -65,7 +65,7 @@ def possible(
 
 
 def compute(names: Sequence[str], draws: Any, reasons: dict[str, str], bar: Any = None) -> dict[str, float]:
-    """All numbers of some scores; what cannot be computed is told in ``reasons`` and does not stop the others.
+    """All numbers of some scores; the reason why one cannot be computed is added to ``reasons``.
 
     Where no score can be computed at all, the first error is raised.
     """

@@ -37,11 +37,11 @@ def permuted_baseline(
     rng = np.random.default_rng(seed)
     codes = as_codes(codes)
     factors = _as_numpy(factors)
-    found = []
+    results = []
     for _ in range(repeats):
         value = score(codes, factors[rng.permutation(len(factors))])
-        found.append(dict(value) if isinstance(value, dict) else {"score": float(value)})
-    columns = {name: [float(values[name]) for values in found] for name in found[0]}
+        results.append(dict(value) if isinstance(value, dict) else {"score": float(value)})
+    columns = {name: [float(values[name]) for values in results] for name in results[0]}
     return {
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
         "std": {name: float(np.std(values)) for name, values in columns.items()},

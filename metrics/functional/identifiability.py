@@ -69,10 +69,10 @@ def matched_correlations(codes: Any, factors: Any, correlation: Correlation = "p
     if correlation == "spearman":
         codes, values = rankdata(codes, axis=0), rankdata(values, axis=0)
     strength = np.abs(_unit(values).T @ _unit(codes))  # [F, D]
-    latents, found = np.full(len(strength), -1), np.zeros(len(strength))
+    latents, correlations = np.full(len(strength), -1), np.zeros(len(strength))
     rows, columns = linear_sum_assignment(-strength)
-    latents[rows], found[rows] = columns, np.minimum(strength[rows, columns], 1.0)
-    return latents, found
+    latents[rows], correlations[rows] = columns, np.minimum(strength[rows, columns], 1.0)
+    return latents, correlations
 
 
 def regression_r2(

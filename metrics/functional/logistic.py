@@ -130,9 +130,9 @@ class Problem:
         options = {"maxiter": STEPS, "gtol": self.tolerance, "ftol": 0.0}
         for _ in range(ROUNDS):
             start = self._choose_coordinates()
-            found = minimize(self._evaluate, start.ravel(), jac=True, method="L-BFGS-B", options=options)
-            self.weights = self._weights_at(found.x)
-            if found.nit < STEPS:  # at the minimum, or as near as the precision allows
+            solution = minimize(self._evaluate, start.ravel(), jac=True, method="L-BFGS-B", options=options)
+            self.weights = self._weights_at(solution.x)
+            if solution.nit < STEPS:  # at the minimum, or as near as the precision allows
                 break
         weights = np.zeros((len(self.classes), self.weights.shape[1]))
         weights[np.setdiff1d(np.arange(len(weights)), self.known), 0] = -np.inf

@@ -132,8 +132,8 @@ def correct_localization(
     >>> correct_localization(true[:, :1], true)
     1.0
     """
-    found = mask_scores("recovery", predicted, true, "image", resolution, ignore_overlaps)
-    return _mean((found > 0).astype(np.float64))
+    recovered = mask_scores("recovery", predicted, true, "image", resolution, ignore_overlaps)
+    return _mean((recovered > 0).astype(np.float64))
 
 
 def mask_scores(
@@ -189,9 +189,9 @@ def _overlaps(
     if ignore_overlaps:
         covered &= (theirs > HALF).sum(1, keepdim=True) < 2
     segments = torch.zeros_like(ours).scatter_(1, ours.argmax(1, keepdim=True), 1.0) * covered
-    flat, wanted = segments.flatten(2).double(), objects.flatten(2).double()
-    shared = wanted @ flat.transpose(1, 2)
-    union = wanted.sum(2)[:, :, None] + flat.sum(2)[:, None] - shared
+    flat, true_flat = segments.flatten(2).double(), objects.flatten(2).double()
+    shared = true_flat @ flat.transpose(1, 2)
+    union = true_flat.sum(2)[:, :, None] + flat.sum(2)[:, None] - shared
     return (shared / union.clamp(min=1)).numpy(), objects.flatten(2).any(2).numpy()
 
 

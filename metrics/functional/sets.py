@@ -55,21 +55,21 @@ def set_average_precision(predictions: Any, targets: Any, threshold: float = mat
 
 def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[float] = THRESHOLDS) -> list[float]:
     """:func:`set_average_precision` at several thresholds, which share the search for the nearest object."""
-    predicted, wanted = _as_sets(predictions, "predictions"), _as_sets(targets, "targets")
-    if len(predicted) != len(wanted):
-        raise ValueError(f"predictions and targets must be of as many images, got {len(predicted)} and {len(wanted)}.")
-    real = wanted[..., REAL] == 1
-    if not (real | (wanted[..., REAL] == 0)).all():
+    predicted, actual = _as_sets(predictions, "predictions"), _as_sets(targets, "targets")
+    if len(predicted) != len(actual):
+        raise ValueError(f"predictions and targets must be of as many images, got {len(predicted)} and {len(actual)}.")
+    real = actual[..., REAL] == 1
+    if not (real | (actual[..., REAL] == 0)).all():
         raise ValueError("The last number of a target must be 1 for an object or 0 for padding.")
     for threshold in thresholds:
         if math.isnan(threshold) or (threshold <= 0 and threshold != -1):
             raise ValueError(f"threshold must be positive, or infinity, got {threshold}.")
     if not predicted.shape[1] or not real.any():
         return [0.0] * len(thresholds)
-    distance, nearest = _nearest_alike(predicted, wanted, real)
+    distance, nearest = _nearest_alike(predicted, actual, real)
     ranking = np.argsort(predicted[..., REAL].ravel(), kind="stable")[::-1]
     image = np.arange(len(predicted))[:, None]
-    claim = (image * wanted.shape[1] + nearest).ravel()[ranking]  # which object of which image
+    claim = (image * actual.shape[1] + nearest).ravel()[ranking]  # which object of which image
     distance = distance.ravel()[ranking]
     return [
         _area(_first_claims(claim, distance < (math.inf if threshold == -1 else threshold)), int(real.sum()))
@@ -77,12 +77,12 @@ def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[floa
     ]
 
 
-def _nearest_alike(predicted: Floats, wanted: Floats, real: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
+def _nearest_alike(predicted: Floats, actual: Floats, real: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
     """Distance to the nearest object of equal attributes, infinite where there is none, and its row: ``[B, K]``."""
     alike = np.broadcast_to(real[:, None], (len(real), predicted.shape[1], real.shape[1])).copy()  # [B, K, M]
     for part in PARTS.values():
-        alike &= predicted[..., part].argmax(-1)[:, :, None] == wanted[..., part].argmax(-1)[:, None]
-    gaps = UNIT * (predicted[:, :, None, COORDINATES] - wanted[:, None, :, COORDINATES])
+        alike &= predicted[..., part].argmax(-1)[:, :, None] == actual[..., part].argmax(-1)[:, None]
+    gaps = UNIT * (predicted[:, :, None, COORDINATES] - actual[:, None, :, COORDINATES])
     distances = np.where(alike, np.sqrt((gaps**2).sum(-1)), math.inf)
     nearest = distances.argmin(-1)
     return np.take_along_axis(distances, nearest[..., None], -1)[..., 0], nearest
@@ -98,9 +98,9 @@ def _first_claims(claim: Ints, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.b
 
 def _area(correct: npt.NDArray[np.bool_], objects: int) -> float:
     """Area under the precision-recall curve of ranked predictions."""
-    found = correct.cumsum()
-    recall = np.concatenate([[0.0], found / objects, [1.0]])
-    precision = np.concatenate([[0.0], found / np.arange(1, len(correct) + 1), [0.0]])
+    hits_so_far = correct.cumsum()
+    recall = np.concatenate([[0.0], hits_so_far / objects, [1.0]])
+    precision = np.concatenate([[0.0], hits_so_far / np.arange(1, len(correct) + 1), [0.0]])
     precision = np.maximum.accumulate(precision[::-1])[::-1]
     return float((np.diff(recall) * precision[1:]).sum())
 

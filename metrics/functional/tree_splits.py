@@ -134,11 +134,11 @@ class Splitter:
         lots = lots.expand(-1, -1, residual.shape[1]).flatten(1)  # one order for all columns: they must not need others
         code = torch.where(splits, torch.where(tied, lots, -1).argmax(0), 0)
         column = torch.arange(len(best))
-        wanted = (1 - TIE) * by_code[code, column]
+        enough = (1 - TIE) * by_code[code, column]
         # the lowest of equally good thresholds of the code, at the end of a block or inside one
         last = len(self.bins)
-        edge = torch.where(ends[code, :, column] >= wanted[:, None], self.last_bin[code], last).amin(1)
-        hit = (codes == code[columns]) & (gains >= wanted[columns])
+        edge = torch.where(ends[code, :, column] >= enough[:, None], self.last_bin[code], last).amin(1)
+        hit = (codes == code[columns]) & (gains >= enough[columns])
         edge.scatter_reduce_(0, columns[hit], bins[hit], "amin")
         edge = torch.where(splits, edge, last)  # no bin is later: all go left
         gain = torch.where(splits, best * bounds.total / tied.sum(0), 0) * tied

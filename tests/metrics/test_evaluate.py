@@ -137,7 +137,7 @@ def test_metrics_by_name(probe, quick):
 
 
 def test_what_a_model_lacks_is_said():
-    with pytest.raises(ValueError, match="'elbo' needs a model that says 'elbo' of itself"):
+    with pytest.raises(ValueError, match="'elbo' requires a model with 'elbo' in its `capabilities`"):
         evaluate(flat, Levels(), metrics=["elbo"])
     scores = evaluate(flat, Levels(), metrics=["elbo", "mig"], num_train=50)
     assert scores.keys() == {"mig"}
