@@ -141,10 +141,10 @@ def test_what_a_model_lacks_is_said():
         evaluate(flat, Levels(), metrics=["elbo"])
     scores = evaluate(flat, Levels(), metrics=["elbo", "mig"], num_train=50)
     assert scores.keys() == {"mig"}
-    assert "needs a model that says 'elbo'" in scores.reasons["elbo"]
-    with pytest.raises(KeyError, match="was not computed: 'elbo' needs a model"):
+    assert "requires a model with 'elbo'" in scores.reasons["elbo"]
+    with pytest.raises(KeyError, match="was not computed: 'elbo' requires a model"):
         scores["elbo"]
-    assert "ELBO  not computed: 'elbo' needs" in str(scores)
+    assert "ELBO  not computed: 'elbo' requires" in str(scores)
 
 
 def test_a_score_that_fails_does_not_hide_the_others(probe):
