@@ -163,7 +163,7 @@ def test_the_default_is_a_readable_handful_of_registered_scores():
 
 
 def test_more_than_one_reason():
-    with pytest.raises(ValueError, match="'weak_reconstruction' needs a model that says 'pairs'"):
+    with pytest.raises(ValueError, match="'weak_reconstruction' requires a model with 'pairs'"):
         evaluate(BetaVAE(image_shape=(1, 32, 32)), Stripes(), metrics="weak_reconstruction")
 
 
