@@ -114,7 +114,7 @@ class FeatureScenes(SceneDataset):
 
     @property
     def endless(self) -> bool:
-        """As the scenes."""
+        """Return whether the scenes are."""
         return self.dataset.endless
 
     def __len__(self) -> int:

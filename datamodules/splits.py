@@ -139,7 +139,7 @@ def _mask(kind: Kind, sizes: Sequence[int], share: float, seed: int) -> Mask:
 
 
 def _between(size: int, low: float, high: float) -> Mask:
-    """Of values from 0 to 1, those in a range; a rounding error more is in it."""
+    """Select the values from 0 to 1 that lie in a range, with a margin for rounding errors."""
     values = np.linspace(0, 1, size)
     return (values >= low - 1e-9) & (values <= high + 1e-9)
 

@@ -125,7 +125,7 @@ class Weighted(View):
         )
 
     def cache_key(self) -> str | None:
-        """That of the data set: the images are the same."""
+        """Return the key of the data set: the images are the same."""
         return self.dataset.cache_key()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -224,7 +224,7 @@ def with_law(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
 
 
 def _replaced(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
-    """A view whose innermost weighted data set has the weights of a law, and no other has any."""
+    """Replace the weights of the outermost weighted data set by those of a law, and remove all others."""
     space = dataset.factor_space
     if not isinstance(dataset, View) or not isinstance(space, WeightedSpace):
         return dataset

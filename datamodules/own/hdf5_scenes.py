@@ -127,7 +127,7 @@ class HDF5Scenes(SceneDataset):
         return SetBatch(images, targets, masks)
 
     def _column(self, values: Tensor, classes: int | None) -> Tensor:
-        """A property ``[N, max_objects, P]`` of the objects that are no background."""
+        """A property ``[N, max_objects, P]`` of the objects in the foreground."""
         values = values.view(len(values), values.shape[1], -1)[:, self.background :]
         values = F.pad(values, (0, 0, 0, max(0, self.max_objects - values.shape[1])))[:, : self.max_objects]
         if classes is None:

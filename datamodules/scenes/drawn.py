@@ -68,7 +68,7 @@ class DrawnScenes(SceneDataset):
 
     @property
     def endless(self) -> bool:
-        """Without ``num_scenes``."""
+        """Return whether new scenes are drawn for every batch: without ``num_scenes``."""
         return self.num_scenes is None
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
@@ -85,7 +85,7 @@ class DrawnScenes(SceneDataset):
         return SetBatch(self._floats(image), target, mask)
 
     def prepare(self) -> None:
-        """With ``num_scenes``: draw them, unless that was done before."""
+        """Draw the scenes of the file, unless the cache holds them."""
         if self.num_scenes is not None and self._records is None:
             height, width = self.image_size
             shapes = ((3, height, width), (height, width), (self.max_objects, self.object_size))
