@@ -168,11 +168,11 @@ class Index:
 
     def learn_models(self) -> None:
         """Learn about all models of the zoo and those that users registered: the first time this imports torch."""
-        import unknot.hub.kinds  # noqa: F401
+        import unknot.hub.browser.page_parts  # noqa: F401
 
     def about(self, model: str | None) -> dict[str, Any]:
         """Family and kind of a model by its name. Without torch, which takes 900 MB, those of the zoo are known."""
-        if (kinds := sys.modules.get("unknot.hub.kinds")) is not None:
+        if (kinds := sys.modules.get("unknot.hub.browser.page_parts")) is not None:
             return dict(kinds.describe_model(model))
         kind = kind_of_model(model)
         if kind is None:

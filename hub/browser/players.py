@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from unknot.checkpoints.client import MAX_PIXELS
 from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset, available_dataset
 from unknot.datamodules.matrices import sample_matrices
-from unknot.hub.kinds import kind_of
+from unknot.hub.browser.page_parts import kind_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix

@@ -28,9 +28,9 @@ from unknot.hub.browser import players as live
 from unknot.hub.browser.app import Keys, browse_app
 from unknot.hub.browser.export import export
 from unknot.hub.browser.index import Index, find_models
+from unknot.hub.browser.page_parts import describe_model
 from unknot.hub.browser.players import LatentPlayer, Players, player_of, read_image
 from unknot.hub.browser.thumbnails import read_picture
-from unknot.hub.kinds import describe_model
 from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
 from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from unknot.clevr_objects import CLASSES, PARTS
 from unknot.hub.browser import in_browser
-from unknot.hub.kinds import kind_of
+from unknot.hub.browser.page_parts import kind_of
 from unknot.hub.web.pages import PAGE
 from unknot.zoo import MODELS, VAE, BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 
