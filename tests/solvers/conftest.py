@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "solvers"))  # the experiments and figures of the pages
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "solvers" / "experiments"))
 
 Lasso = tuple[np.ndarray, np.ndarray, float]
 Quadratic = tuple[np.ndarray, np.ndarray, float]

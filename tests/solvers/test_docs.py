@@ -50,7 +50,7 @@ def test_figures_complain_in_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_module_runs_as_a_command(tmp_path: Path) -> None:
     command = [
         sys.executable,
-        str(PAGES / "solver_figures.py"),
+        str(PAGES / "experiments" / "solver_figures.py"),
         "acceleration",
         "--iterations",
         "5",

@@ -1,7 +1,7 @@
 """Boosting variational inference, with and without its polish, beside plain variational inference of equal size.
 
-    python benchmarks/boosting.py                        nine runs
-    python benchmarks/boosting.py posterior --seeds 1 2  some of them
+    python docs/solvers/experiments/boosting.py                        nine runs
+    python docs/solvers/experiments/boosting.py posterior --seeds 1 2  some of them
 
 Three targets, three seeds each: two modes on the line, three modes in the plane, the posterior of a logistic regression
 with seven coefficients. Plain inference gets a mixture of as many components as boosting ended with, from random
@@ -11,23 +11,19 @@ time. The figure is KL(q ‖ p), or for the posterior E_q[log q - log p], of 50,
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
+from solver_experiments import bimodal
 from torch import Tensor
 from torch import distributions as td
 
 from unknot.solvers import boost_variational_inference
 from unknot.solvers.boosting import FAMILIES, read_target
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))
-from solver_experiments import bimodal
 
 CENTRES = torch.tensor([[0.0, 2.5], [-2.2, -1.5], [2.2, -1.5]], dtype=torch.float64)
 

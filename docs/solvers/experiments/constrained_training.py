@@ -1,6 +1,6 @@
 """Networks with constrained weights: stochastic Frank-Wolfe beside projected gradient.
 
-    OMP_NUM_THREADS=1 python benchmarks/constrained_training.py --seeds 3
+    OMP_NUM_THREADS=1 python docs/solvers/experiments/constrained_training.py --seeds 3
 
 The network is 64 - 200 - 10 with ReLU on scikit-learn's digits (1,297 images to train on, 500 to test), cross entropy,
 40 epochs in batches of 64, momentum 0.9, a step size that falls linearly to 0. The weights of the first layer are

@@ -1,7 +1,7 @@
 """The example problems of FrankWolfe.jl, here: iterations, questions to the oracle, gap and atoms of every variant.
 
-    python benchmarks/frank_wolfe_examples.py                     all, a minute or two on one core
-    python benchmarks/frank_wolfe_examples.py simplex design      some
+    python docs/solvers/experiments/frank_wolfe_examples.py                     all, a minute or two on one core
+    python docs/solvers/experiments/frank_wolfe_examples.py simplex design      some
 
 Problems are those of the package's documentation and of its folder of examples, most of them smaller, drawn with seed
 0. The last column is what the package publishes, tests, or what follows from theory. Their f is ‖x - y‖², ours half of
@@ -11,21 +11,17 @@ that: the tolerances and gaps below are theirs, that is, twice ours.
 import argparse
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from solver_experiments import random_completion
 from torch import Tensor
 
 from unknot.solvers import Differentiable, LeastSquares, Logistic, Result, SquaredDistance, frank_wolfe
 from unknot.solvers.atoms import Answer, Birkhoff, KSparse, L1Ball, Lazy, NuclearBall, Simplex, Wrapper
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))
-from solver_experiments import random_completion
 
 Row = tuple[str, Result, int, float, float, str]
 

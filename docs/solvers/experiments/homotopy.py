@@ -1,8 +1,8 @@
 """Homotopy conditional gradients and boosting variational inference: everything measured, in one run.
 
-    python benchmarks/homotopy.py                  a quick run of all parts, about five minutes
-    python benchmarks/homotopy.py --full           the figures of the documentation: an hour or so
-    python benchmarks/homotopy.py --parts movielens100k movielens1m --full --seconds 300
+    python docs/solvers/experiments/homotopy.py                  a quick run of all parts, about five minutes
+    python docs/solvers/experiments/homotopy.py --full           the figures of the documentation: an hour or so
+    python docs/solvers/experiments/homotopy.py --parts movielens100k movielens1m --full --seconds 300
 
 kmeans         SDP relaxation on MNIST features: accuracy after rounding against k-means++ (relaxations.py has its
                objective over the iterations, and its peers)
@@ -20,7 +20,6 @@ cores for all sides.
 
 import argparse
 import math
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,6 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
-
-from unknot.solvers import SampledEntries, SDPKMeans, SquaredDistance, homotopy_cgm, stochastic_homotopy_cgm
-from unknot.solvers.atoms import NuclearBall
-from unknot.solvers.boosting import boost_variational_inference
-from unknot.solvers.terms import Box
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))  # the experiments that the pages are about
 from solver_experiments import (
     Ratings,
     boosting_curves,
@@ -49,6 +41,11 @@ from solver_experiments import (
     run_completion,
     slope,
 )
+
+from unknot.solvers import SampledEntries, SDPKMeans, SquaredDistance, homotopy_cgm, stochastic_homotopy_cgm
+from unknot.solvers.atoms import NuclearBall
+from unknot.solvers.boosting import boost_variational_inference
+from unknot.solvers.terms import Box
 
 
 def kmeans(data: Path, full: bool) -> None:
@@ -331,8 +328,8 @@ def main() -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        default=Path(__file__).parents[1].parent / "shared" / "data",
-        help="folder of the data (default: ../shared/data beside the checkout)",
+        default=Path("data"),
+        help="folder of the data (default: data)",
     )
     arguments = parser.parse_args()
     print(

@@ -1,7 +1,7 @@
 """Memory and speed of large problems, each in a process of its own.
 
-    python benchmarks/large_problems.py sparse      least squares over the L1 ball, 20,000 x 50,000, 5 million entries
-    python benchmarks/large_problems.py batch       orthogonal pursuit of 10,000 signals of 784 dimensions
+    python docs/solvers/experiments/large_problems.py sparse   least squares over the L1 ball, 20,000 x 50,000
+    python docs/solvers/experiments/large_problems.py batch    orthogonal pursuit of 10,000 signals of 784 dimensions
 
 Prints processor seconds and the peak of resident memory, beside what is in memory before the solver is called.
 """

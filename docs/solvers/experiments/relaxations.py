@@ -1,8 +1,8 @@
 """Convex relaxations beside what else solves them: k-means by SCS and Clarabel, ratings by alternating least squares.
 
-    python benchmarks/relaxations.py kmeans --counts 60 100 300
-    python benchmarks/relaxations.py ratings
-    python benchmarks/relaxations.py intersections
+    python docs/solvers/experiments/relaxations.py kmeans --counts 60 100 300
+    python docs/solvers/experiments/relaxations.py ratings
+    python docs/solvers/experiments/relaxations.py intersections
 
 kmeans   the semidefinite relaxation on MNIST features: seconds until the objective is within 1 % of the optimum and
          every constraint within 1e-2, and stays so; SCS and Clarabel by cvxpy at the loosest of their tolerances that
@@ -19,7 +19,6 @@ mnist_kmeans/ and movielens100k/.
 
 import argparse
 import itertools
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -196,7 +195,6 @@ def rmse(predicted: np.ndarray, truth: np.ndarray) -> float:
 
 def ratings(data: Path, seeds: int) -> None:
     """Test RMSE and processor seconds."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "solvers"))
     from solver_experiments import load_movielens
 
     train, test = (load_movielens(data / "movielens100k" / f"ub.{part}") for part in ("base", "test"))
@@ -267,7 +265,7 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+", choices=list(OPTIMA), default=list(OPTIMA), help="points")
     parser.add_argument("--thesis", action="store_true", help="HCGM and SHCGM as well")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path("data"))
     arguments = parser.parse_args()
     if arguments.part == "kmeans":
         kmeans(arguments.data, arguments.counts, arguments.thesis)

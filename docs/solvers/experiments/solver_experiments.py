@@ -1,6 +1,6 @@
 """Experiments of the chapters "Convex Hulls with Affine Constraints" and "Boosting Variational Inference".
 
-They return numbers; ``solver_figures`` draws them and ``benchmarks/homotopy.py`` prints them as tables.
+They return numbers; ``solver_figures`` draws them and ``docs/solvers/experiments/homotopy.py`` prints them as tables.
 """
 
 import math

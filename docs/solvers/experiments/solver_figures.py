@@ -1,4 +1,4 @@
-"""Pictures of Part I: ``python docs/solvers/solver_figures.py NAME --out FOLDER``.
+"""Pictures of Part I: ``python docs/solvers/experiments/solver_figures.py NAME --out FOLDER``.
 
 cone: projections on 20 random cones by six methods (the figure of section "Empirical Convergence").
 zigzag: iterates of NNMP and ANNMP in a cone of the plane, from a start with weight on an atom that must go.
@@ -568,7 +568,7 @@ FIGURES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Compute, draw and write one figure."""
     parser = argparse.ArgumentParser(
-        prog="python docs/solvers/solver_figures.py",
+        prog="python docs/solvers/experiments/solver_figures.py",
         description=(__doc__ or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
