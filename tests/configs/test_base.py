@@ -16,7 +16,7 @@ def test_every_shipped_configuration_is_whole() -> None:
             continue
         assert {"seed_everything", "model", "data", "trainer"} == content.keys() - {"lr_scheduler", "pretrained"}, name
         assert content["model"]["class_path"].startswith("unknot.zoo.")
-        assert content["data"]["init_args"]["batch_size"] in (32, 64, 512)
+        assert content["data"]["init_args"]["batch_size"] in (16, 32, 64, 512)
 
 
 def test_settings_of_the_studies() -> None:
