@@ -76,7 +76,8 @@ async function livePanel(told, player) {
   const named = (text) => canvasOf(shape, { "aria-label": text });
   const canvases = { input: named("Input"), start: named("Start"), now: named("Image of these latents") };
   canvases.now.id = "decoded";
-  const strips = new Map(order.map((latent) => [latent, canvasOf(shape, { class: "strip", "aria-label": `What z${latent} does from −2 to 2` })]));
+  const wide = [shape[0], shape[1], STEP_VALUES.length * (shape[2] + 1) - 1];
+  const strips = new Map(order.map((latent) => [latent, canvasOf(wide, { class: "strip", "aria-label": `What z${latent} does from −2 to 2` })]));
   const failed = (message) => notify(message);
   const decode = newestOnly(async () => {
     draw(canvases.now, [await player.decode([...codes])], shape);
@@ -158,7 +159,8 @@ function folded(title, make) {
 function interpolation(player, shape, codesNow, moveTo, settle, attempt) {
   const from = { codes: codesNow() };
   const to = { codes: null };
-  const row = canvasOf(shape, { class: "strip", "aria-label": "From the first image to the second" });
+  const wide = [shape[0], shape[1], STEP_VALUES.length * (shape[2] + 1) - 1];
+  const row = canvasOf(wide, { class: "strip", "aria-label": "From the first image to the second" });
   const target = canvasOf(shape, { "aria-label": "Second image" });
   const between = (share) => from.codes.map((value, place) => (1 - share) * value + share * to.codes[place]);
   const slider = sliderOf("Share of the second image", 0, (share) => to.codes && moveTo(between(share)), settle, { min: 0, max: 1, step: 0.02 });
