@@ -51,17 +51,17 @@ GRACE = 10.0
 class Keys:
     """Addresses that let a browser in, each once: what a command line or a log shows is of no use afterwards."""
 
-    def __init__(self, told: Callable[[str], None] = lambda key: None) -> None:
-        self._told, self._lock = told, threading.Lock()
+    def __init__(self, on_new_key: Callable[[str], None] = lambda key: None) -> None:
+        self._on_new_key, self._lock = on_new_key, threading.Lock()
         self.current = secrets.token_urlsafe(24)
 
     def use(self, key: str) -> bool:
-        """Whether this is the key, which is then replaced by another."""
+        """Return whether this is the key, and replace it by another."""
         with self._lock:
             if not hmac.compare_digest(key.encode(), self.current.encode()):
                 return False
             self.current = secrets.token_urlsafe(24)
-        self._told(self.current)
+        self._on_new_key(self.current)
         return True
 
 
@@ -103,9 +103,9 @@ class Guard(Names):
         await super().__call__(scope, receive, send_guarded)
 
     def problem(self, request: Request) -> str | None:
-        """Why a request is refused, if it is."""
-        if told := super().problem(request):
-            return told
+        """Return the reason for refusing a request, or None."""
+        if reason := super().problem(request):
+            return reason
         has_token = self._same(request.headers.get("x-unknot-token", ""))
         if request.method in ("GET", "HEAD"):
             is_ours = request.scope.get("known") or has_token or request.url.path == "/"
@@ -267,15 +267,15 @@ class Pages:
 
     async def start(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/start``."""
-        wanted = await body_json(request)
-        origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
+        body = await body_json(request)
+        origin, seed = field(body, "origin", str), field(body, "seed", int) % (1 << 31)
         return Answer(await self._play(request, "start", origin, seed))
 
     async def look(self, request: Request) -> Response:
         """``POST /api/checkpoints/{id}/look``: slots or objects of a random image."""
-        wanted = await body_json(request)
-        origin, seed = field(wanted, "origin", str), field(wanted, "seed", int) % (1 << 31)
-        iterations, slots = (_count(wanted.get(name)) for name in ("iterations", "slots"))
+        body = await body_json(request)
+        origin, seed = field(body, "origin", str), field(body, "seed", int) % (1 << 31)
+        iterations, slots = (_count(body.get(name)) for name in ("iterations", "slots"))
         return Answer(await self._play(request, "look", origin, seed, iterations, slots))
 
     async def upload(self, request: Request) -> Response:
@@ -411,17 +411,17 @@ def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | N
         keys: that let a browser in.
     """
 
-    def told(status: int) -> Callable[[Request, Any], Response]:
+    def failed(status: int) -> Callable[[Request, Any], Response]:
         return lambda request, error: Answer({"error": plain(error, 1000)}, status)
 
     handlers: dict[Any, Callable[[Request, Any], Response | Awaitable[Response]]] = {
         HTTPException: lambda request, error: Answer({"error": error.detail}, error.status_code),
-        FileNotFoundError: told(404),
-        AccessError: told(403),
-        UnreachableError: told(502),
-        TimeoutError: told(504),
-        OSError: told(500),
-        ValueError: told(422),
+        FileNotFoundError: failed(404),
+        AccessError: failed(403),
+        UnreachableError: failed(502),
+        TimeoutError: failed(504),
+        OSError: failed(500),
+        ValueError: failed(422),
         Exception: lambda request, error: Answer(
             {"error": f"Something went wrong here ({type(error).__name__}). The terminal shows where."}, 500
         ),

@@ -16,7 +16,7 @@ EVALUATION = 1800.0
 
 @dataclass(frozen=True)
 class Job:
-    """How far it is: ``done`` of ``total`` metrics, and which one is measured now."""
+    """Progress of an evaluation: ``done`` of ``total`` metrics, and the one that is measured now."""
 
     state: str
     done: int = 0
@@ -82,7 +82,9 @@ class Jobs:
                 model = load()
                 dataset = available_dataset(model.trained_on, model.image_shape)
                 if dataset is None:
-                    raise ValueError(f"The data set of this model ({model.trained_on or 'not told'}) is not at hand.")
+                    raise ValueError(
+                        f"The data set of this model ({model.trained_on or 'unknown'}) is not available locally."
+                    )
                 metrics = default_scores(model) if metrics is None else metrics
                 job = replace(job, total=len(metrics))
                 for place, metric in enumerate(metrics):
@@ -93,5 +95,5 @@ class Jobs:
                         scores = evaluate(model, dataset, [metric])
                     keep(scores)
                 self._jobs[key] = replace(job, state="done", done=len(metrics))
-        except Exception as error:  # told on the page
+        except Exception as error:  # shown on the page
             self._jobs[key] = replace(self._jobs[key], state="failed", error=plain(error, 500) or type(error).__name__)

@@ -146,7 +146,7 @@ def _write_site(index: Index, path: Path) -> int:
 
 
 def _picture(source: Path, width: int) -> bytes | None:
-    """A picture drawn anew within its bounds, or None for a broken one."""
+    """Return a picture drawn again within its bounds, or None for a broken one."""
     try:
         return read_picture(source, width, source.stat().st_mtime_ns, colours=COLOURS)
     except (ValueError, OSError):

@@ -48,7 +48,7 @@ def _listed(script: str, name: str) -> frozenset[str]:
 
 
 def kind_of_model(name: str | None) -> str | None:
-    """What can be done with a model of the zoo, by its name, without importing the zoo.
+    """Return the part of the page for a model of the zoo, by its name, without importing the zoo.
 
     >>> kind_of_model("BetaVAE"), kind_of_model("SlotAutoEncoder"), kind_of_model("Mine")
     ('latents', 'slots', None)

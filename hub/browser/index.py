@@ -1,4 +1,4 @@
-"""What the page that browses checkpoints shows: all of them, wherever they are, and what is known about each."""
+"""Index of the checkpoints that the page shows, wherever they are, and the facts about each."""
 
 import hashlib
 import os
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def ref(self) -> Any:
-        """What ``load`` takes."""
+        """The reference that ``load`` takes."""
         if "folder" in self.row.sources:
             return self.folder
         return f"{self.row.ref}@{self.row.commit}" if self.row.commit else self.row.ref
@@ -195,13 +195,13 @@ class Index:
         return self.entries[key]
 
     def record(self, entry: Entry, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
-        """What the gallery shows."""
+        """Return the facts that the gallery shows."""
         about, row = self.about(entry.row.model), entry.row
         first = next(iter(entry.pictures().items()), None)
         drawable = about.get("kind") is not None and entry.folder is not None
         other = self.thumbnail(entry, drawable) if served else None
-        told = {name: value for name, value in row.to_dict().items() if name != "pictures"}
-        return told | {
+        facts = {name: value for name, value in row.to_dict().items() if name != "pictures"}
+        return facts | {
             "id": entry.id,
             "family": row.family or about.get("family"),
             "kind": about.get("kind"),
@@ -241,7 +241,7 @@ class Index:
         }
 
     def detail(self, entry: Entry, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
-        """What the page of one checkpoint shows besides; a remote one's card is asked for."""
+        """Return further facts for the page of one checkpoint; the card of a remote one is fetched."""
         if "table" in entry.row.sources or (entry.folder is None and entry.run):
             return {"files": {}, "card": "", "pictures": [], "load": None, "terms": sorted(self.training(entry))}
         if entry.folder is None:
@@ -419,7 +419,7 @@ def _scores(folder: Path, run: RunFolder | None) -> Scores:
 
 
 def place(row: Checkpoint) -> Path | None:
-    """Where the files of what ``load`` would give are, if all of them are here."""
+    """Return the folder of the files that ``load`` would read, if all of them are here."""
     if "shipped" in row.sources:
         return bundled_folder(row.ref)
     if row.commit and cache.cached_commit(row.ref, row.commit):

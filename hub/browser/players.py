@@ -100,7 +100,7 @@ class Player:
         if self.dataset is None:
             name = self.model.trained_on
             hint = f"`unknot data prepare {name}` fetches it." if name in DATASETS else "Use an image of yours."
-            raise ValueError(f"The data set of this model ({name or 'not told'}) is not at hand. {hint}")
+            raise ValueError(f"The data set of this model ({name or 'unknown'}) is not available locally. {hint}")
         generator = torch.Generator().manual_seed(seed)
         return self.dataset.observe(self.dataset.factor_space.sample(count, generator), generator)
 
@@ -191,10 +191,10 @@ class LatentPlayer(Player):
             latents: those to draw; by default all that are shown.
         """
         steps, values = torch.linspace(-2, 2, STEPS), self._check(codes)
-        wanted = self.shown.tolist() if latents is None else latents
-        if not isinstance(wanted, list) or not set(map(str, wanted)) <= set(map(str, self.shown.tolist())):
+        requested = self.shown.tolist() if latents is None else latents
+        if not isinstance(requested, list) or not set(map(str, requested)) <= set(map(str, self.shown.tolist())):
             raise ValueError(f"latents must be numbers of latents that are shown: {self.shown.tolist()[:10]}, ...")
-        shown = torch.tensor(wanted, dtype=torch.long)
+        shown = torch.tensor(requested, dtype=torch.long)
         drawn: dict[str, str] = {}
         each = max(1, self.together // STEPS)
         for first in range(0, len(shown), each):
@@ -245,13 +245,13 @@ class ScenePlayer(Player):
     """A model that takes an image apart: slots with masks, or the objects that it believes to see."""
 
     def look(self, origin: str, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
-        """What it sees in a random image; the same seed gives the same image and the same start of the slots."""
+        """Decompose a random image; the same seed gives the same image and the same start of the slots."""
         if origin != "data":
             raise ValueError(f"Unknown start {origin[:50]!r}; there is 'data', or send an image.")
         return self._look(self._scene(seed), seed, iterations, slots)
 
     def upload(self, content: bytes, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
-        """What it sees in an image that somebody sent."""
+        """Decompose an image that somebody sent."""
         return self._look(read_image(content, self.model.image_shape), seed, iterations, slots)
 
     def _scene(self, seed: int) -> Tensor:
@@ -259,7 +259,7 @@ class ScenePlayer(Player):
         if self.dataset is not None:
             return self._images(1, seed)
         if channels != 3:
-            raise ValueError("No scenes of this kind are at hand. Use an image of yours.")
+            raise ValueError("No scenes of this kind are available locally. Use an image of yours.")
         return ClevrScenes((height, width)).draw(1, torch.Generator().manual_seed(seed))[0]
 
     def _look(self, images: Tensor, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
@@ -363,7 +363,7 @@ class MatrixPlayer(Player):
 
 
 def player_of(model: Any) -> Player:
-    """What can be done with a model live."""
+    """Return the player for a model."""
     kind = kind_of(model.capabilities)
     if kind is None:
         raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")

@@ -298,7 +298,7 @@ def test_scores_are_measured_while_one_looks_on(folder, monkeypatch):
             if now["state"] == "failed":
                 break
             time.sleep(0.05)
-        assert "data set of this model (bars) is not at hand" in now["error"]
+        assert "data set of this model (bars) is not available locally" in now["error"]
     finally:
         server.stop()
 
@@ -608,10 +608,10 @@ def test_bad_uploads_are_told(served, content, status, message):
         ("decode", b"[" * 100_000, "nested too deeply"),
         ("decode", b"x", ""),
         ("start", {"origin": "x", "seed": 0}, "Unknown start"),
-        ("start", {"origin": "data", "seed": 0}, "data set of this model (bars) is not at hand"),
+        ("start", {"origin": "data", "seed": 0}, "data set of this model (bars) is not available locally"),
         ("start", {"origin": "prior"}, "must say 'seed'"),
         ("matrix", {"kind": "x"}, "Unknown matrix"),
-        ("matrix", {"kind": "information"}, "not at hand"),
+        ("matrix", {"kind": "information"}, "not available locally"),
     ],
     ids=str,
 )
@@ -679,7 +679,7 @@ def test_scenes_are_taken_apart(cls):
 def test_matrices_are_completed():
     for model in (WReN("images"), WReN("onehot", sizes=(5, 6, 3, 3, 4, 4))):
         player = player_of(model.eval())
-        with pytest.raises(ValueError, match="is not at hand"):
+        with pytest.raises(ValueError, match="is not available locally"):
             player.look("data", 3)
         model.trained_on = "abstract_dsprites_5x6x3x3x4x4"
         seen = player.look("data", 3)

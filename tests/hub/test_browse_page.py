@@ -342,7 +342,7 @@ def test_detail_of_a_run(page):
     page.click("button", text="Copy")
     page.wait(lambda: "Copied" in page.texts("button"))
     page.click("button", text="Mutual information")
-    page.wait(lambda: "not at hand" in page.text("#detail"))
+    page.wait(lambda: "not available locally" in page.text("#detail"))
     page.problems()  # the refusal is in the console too, as the browser's own note
     page.press(Keys.ESCAPE)
     assert page.shows("alpha", "version_0", "beta", "gamma")

@@ -7,11 +7,13 @@ import json
 import random
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from unknot import checkpoints
 from unknot.clevr_objects import CLASSES, PARTS
 from unknot.hub.browser import in_browser
 from unknot.hub.browser.page_parts import kind_of
@@ -197,7 +199,6 @@ def test_hostile_configurations_are_refused(browser, tmp_path, make, name):
     (folder / "config.json").write_text(json.dumps(config))
     answer = run(browser, folder)
     assert message in answer["error"]
-    assert answer["time"] < 5000
 
 
 def test_large_networks_are_refused_before_anything_is_allocated(browser, tmp_path, make):
@@ -229,7 +230,7 @@ def mutated(seed, config, weights):
 
 
 def check_mutated(browser, tmp_path, folders, count):
-    """Every mutation gives an image or a sentence within five seconds, and the tab goes on."""
+    """Every mutation gives an image or a sentence, at the latest when the worker is ended, and the tab goes on."""
     slowest = 0.0
     for seed in range(count):
         source = folders[seed % len(folders)]
@@ -242,14 +243,21 @@ def check_mutated(browser, tmp_path, folders, count):
         answer = run(browser, folder, action, given, weights)
         assert "result" in answer or isinstance(answer["error"], str)
         slowest = max(slowest, answer["time"])
+    print(f"slowest: {slowest:.0f} ms")
     assert browser.title == "scripts"
-    return slowest
 
 
 def test_mutated_checkpoints_neither_hang_nor_crash_the_tab(browser, tmp_path, make):
     slots = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=3, channels=8, strides=(2, 2, 1, 1))
     folders = [make().save_pretrained(tmp_path / "vae"), slots.save_pretrained(tmp_path / "slots")]
     check_mutated(browser, tmp_path, folders, 40)
+
+
+@pytest.mark.slow
+def test_mutated_bundled_checkpoints(browser, tmp_path):
+    names = ("adagvae-dsprites32", "adagvae-rooms32", "slotautoencoder-scenes", "slotsetpredictor-scenes")
+    folders = [Path(checkpoints.__file__).parent / "bundled" / name for name in names]
+    check_mutated(browser, tmp_path, folders, 200)
 
 
 def test_weights_of_another_model_are_refused(browser, tmp_path, make):

@@ -76,7 +76,7 @@ function factList(told) {
     ["Family", told.family],
     ["Seed", told.seed],
     ["Tags", told.tags?.join(", ") || null],
-    ["License", told.license ?? "not told"],
+    ["License", told.license ?? "unknown"],
     ["Where", told.sources.join(" + ")],
     ["Changed", told.modified?.slice(0, 16).replace("T", " ")],
     ["Size", sizeOf(told.bytes)],
