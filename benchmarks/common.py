@@ -67,13 +67,3 @@ def run(entries: Callable[[], Iterable[Row]], main: Callable[[], None] | None = 
         for row in entries():
             times = f"{row.processor:6.2f} (processor) {row.clock:6.2f} (clock)"
             print(f"{row.name:<64} {times} times as fast as {row.against}", flush=True)
-
-
-def fill(page: str, source: str, text: str) -> str:
-    """Return the page with the text between the marks that name its source."""
-    begin, end = f"<!-- from {source} -->", f"<!-- end of {source} -->"
-    before, first, rest = page.partition(begin)
-    _, last, after = rest.partition(end)
-    if not first or not last:
-        raise ValueError(f"The page has no place for the table: {begin} ... {end}")
-    return f"{before}{begin}\n{text}\n{end}{after}" if text else f"{before}{begin}\n{end}{after}"

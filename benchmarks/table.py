@@ -17,9 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from common import fill
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "tools"))
+from fill_page import fill  # noqa: E402
+
 TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 SOURCE = "benchmarks/table.json"
 SCRIPTS = ("training", "imports", "data", "metrics", "slots", "solvers")

@@ -1,8 +1,8 @@
 """Fill the table of docs/recipe.md: MIG and DCI of short trainings by the processor time that they took.
 
-python benchmarks/recipe.py                              # write the table from docs/recipe.json
-python benchmarks/recipe.py RUNS                         # first take up the runs of a folder, *.json
-python benchmarks/recipe.py RUNS --train SPEC --seed 1   # train a choice into RUNS: one of docs/recipe.json, or JSON
+python tools/recipe_page.py                              # write the table from docs/recipe.json
+python tools/recipe_page.py RUNS                         # first take up the runs of a folder, *.json
+python tools/recipe_page.py RUNS --train SPEC --seed 1   # train a choice into RUNS: one of docs/recipe.json, or JSON
 
 A choice has ``name``, ``model``, its ``args`` and ``lr``, ``steps``, and may have ``batch`` (64), ``size`` of the
 images (32), ``k`` of pairs, ``warmup`` and ``cosine``, and ``anneal``: an argument, its first and last value, and over
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import fill
+from fill_page import fill
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "recipe.json", DOCS / "recipe.md"
@@ -113,7 +113,7 @@ def table(runs: list[dict[str, Any]]) -> str:
             near = [row["score"] for run in parts for row in run["log"] if abs(row["core"] / at - 1) <= WITHIN]
             if near:
                 found.append((fmean(score[0] for score in near), parts[0]["spec"], near))
-        for _, spec, near in sorted(found, key=lambda one: -one[0]):
+        for _, spec, near in sorted(found, key=lambda entry: -entry[0]):
             shown = {name: value for name, value in spec["args"].items() if name != "reconstruction_weight"}
             arguments = ", ".join(f"{name} {value:g}" for name, value in shown.items())
             mig, dci = (_mean([score[index] for score in near]) for index in (0, 1))

@@ -1,6 +1,6 @@
 """Fill the tables of scores in README.md and docs/studies/scores.md (trained models) and in docs/hub.md (checkpoints).
 
-python benchmarks/scores.py
+python tools/score_pages.py
 """
 
 from pathlib import Path
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import fill
 
+from fill_page import fill
 from unknot.hub import list_checkpoints
 from unknot.metrics.registry import about
 from unknot.studies import bundled_tables, load_results

@@ -1,6 +1,6 @@
 """Processor time of a training step of the models that came after the thesis, relative to a β-VAE.
 
-    python benchmarks/after_the_thesis.py
+    python tools/step_cost.py
 
 One thread, 32 x 32 grey images, batches of 64 images (or of 32 pairs; SlotAutoEncoder: 16 scenes in colour). Models
 take turns, and the least of many blocks counts, so that other programs on the machine disturb the ratios little.

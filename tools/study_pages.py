@@ -24,7 +24,7 @@ from unknot.studies.statistics import rank_correlations, spearman_bound, varianc
 
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
 GENERATED = re.compile(r"<!-- (?:generated:|from) (?P<name>[\w/-]+) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL)
-"""Blocks, and the tables of ``benchmarks/scores.py``, which ``tests/test_benchmarks.py`` compares."""
+"""Blocks, and the tables of ``tools/score_pages.py``, which ``tests/docs/test_score_pages.py`` compares."""
 FIGURE = re.compile(r"(?<![\w.])[-+−]?(?:\d[\d,]*)?\.\d+(?: ?%)?|(?<![\w.])\d[\d,]* ?%")
 """A measured number: with decimals or in percent. Whole numbers in sentences are settings, such as steps."""
 POPULATIONS = ("unsupervised32", "dsprites32", "rooms32")

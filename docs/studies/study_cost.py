@@ -1,9 +1,10 @@
 """Cost of a study besides its trainings: to expand it, to look at it, per job; and the gain of threads.
 
-python benchmarks/studies.py paper             # expand, status and table of the 12,600 jobs of the thesis
-python benchmarks/studies.py overhead 1000     # jobs of one step by executor: seconds for each
-python benchmarks/studies.py overhead 200 ray  # by some of local, shard and ray
-python benchmarks/studies.py threads           # two jobs of one thread against one job of two
+python docs/studies/study_cost.py paper             # expand, status and table of the 12,600 jobs of the thesis
+python docs/studies/study_cost.py overhead 1000     # jobs of one step by executor: seconds for each
+python docs/studies/study_cost.py overhead 200 ray  # by some of local, shard and ray
+python docs/studies/study_cost.py threads           # two jobs of one thread against one job of two
+python docs/studies/study_cost.py report            # time and memory of a report of 10,000 models
 """
 
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import yaml
 
 EXECUTORS = {"local": [], "shard": ["--shard", "1/1"], "ray": ["--ray"]}
+DATASETS = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 UNKNOT = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())"]
 
 
@@ -132,6 +134,24 @@ def _processor_times(mark: bytes) -> dict[str, float]:
     return found
 
 
+def report() -> None:
+    """Make a report of 10,000 synthetic models."""
+    from unknot.studies.report import make_report
+    from unknot.studies.synthetic import synthetic_results
+
+    table = synthetic_results(DATASETS, seeds=17)
+    start = time.process_time()
+    made = make_report(table)
+    analysed = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        size = made.write(folder).stat().st_size
+    written = time.process_time()
+    print(f"{len(table):,} models, {len(table.columns)} columns, {len(made.results)} analyses")
+    seconds = f"analyses {analysed - start:.1f} s, figures and page {written - analysed:.1f} s of processor time"
+    print(f"{seconds}; page {size / 1e6:.1f} MB")
+    print(f"most memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB, torch included")
+
+
 def threads(steps: int = 150, rounds: int = 3) -> None:
     """Steps a second of all jobs together, the two ways in turn."""
     code = f"""
@@ -177,8 +197,9 @@ print({steps} / (time.perf_counter() - start))
                 process.stdin.write("\n")
                 process.stdin.flush()
             rates[name].append(sum(float(process.communicate()[0]) for process in processes))
-    for name, found in rates.items():
-        print(f"{name}: {sorted(found)[len(found) // 2]:.1f} steps/s ({', '.join(f'{rate:.1f}' for rate in found)})")
+    for name, values in rates.items():
+        shown = ", ".join(f"{rate:.1f}" for rate in values)
+        print(f"{name}: {sorted(values)[len(values) // 2]:.1f} steps/s ({shown})")
 
 
 if __name__ == "__main__":
@@ -187,6 +208,8 @@ if __name__ == "__main__":
             overhead(int(count), names)
         case ["threads"]:
             threads()
+        case ["report"]:
+            report()
         case ["paper"] | []:
             paper()
         case _:

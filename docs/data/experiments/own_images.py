@@ -1,4 +1,4 @@
-"""First and later epochs of 5,000 JPEGs of 128 pixels, at 64: ``python benchmarks/own_images.py``.
+"""First and later epochs of 5,000 JPEGs of 128 pixels, at 64: ``python docs/data/experiments/own_images.py``.
 
 A folder of files, parquet, webdataset shards and a Hugging Face data set and stream, each through ImageDataModule,
 against torchvision's ``ImageFolder`` with a ``DataLoader`` and ``datasets`` with a transform to tensors. Each way runs

@@ -38,9 +38,9 @@ def pairs(k: int | str, **options: object) -> ScenePairDataModule:
 
 
 @pytest.mark.parametrize("k", [1, 3, 9, "rnd"])
-def test_at_most_k_properties_change_and_the_told_one_is_among_those_drawn(k: int | str) -> None:
+def test_at_most_k_properties_change_and_the_label_is_among_those_drawn(k: int | str) -> None:
     data = pairs(k, exactly_k=True)
-    first, second, told, before, after = data.train_batch(0, data._share(0))
+    first, second, label, before, after = data.train_batch(0, data._share(0))
     assert first.shape == second.shape == (64, 3, *data.dataset.image_size)
     changed = differences(before, after).flatten(1)
     assert torch.equal(before[..., 18], after[..., 18])
@@ -50,9 +50,40 @@ def test_at_most_k_properties_change_and_the_told_one_is_among_those_drawn(k: in
     assert (first != second).flatten(1).any(1).sum() >= 0.8 * (~same).sum()  # a small object may hide at 32 pixels
     if k == 1:
         rows = changed.any(1)
-        assert torch.equal(changed[rows].int().argmax(1), told[rows])
+        assert torch.equal(changed[rows].int().argmax(1), label[rows])
     if k == 9:
         assert changed.sum(1).double().mean() > 5
+
+
+def probabilities(k: int | str, objects: int) -> Tensor:
+    """Probability of 0, 1, ... changed properties, if re-sampled properties ignored each other and CLEVR's rules."""
+    stays = {"size": 1 / 2, "material": 1 / 2, "shape": 1 / 3, "color": 1 / 8, "place": 0.0}  # keeps its value
+    properties = len(stays) * objects
+    weights = torch.zeros(properties + 1)
+    chosen = range(1, properties) if k == "rnd" else [int(k)]
+    weights[list(chosen)] = 0.5 / len(chosen)
+    weights[1] += 0.5
+    ways = torch.zeros(properties + 1, properties + 1)  # [chosen, changed]
+    ways[0, 0] = 1
+    for probability in [value for value in stays.values() for _ in range(objects)]:
+        more = ways.clone()
+        more[1:] += ways[:-1] * probability
+        more[1:, 1:] += ways[:-1, :-1] * (1 - probability)
+        ways = more
+    return weights @ (ways / ways.sum(1, keepdim=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [1, 3, "rnd"])
+def test_the_number_of_changed_properties_follows_its_law(k: int | str) -> None:
+    scenes = ClevrScenes(32, max_objects=3, min_objects=3, samples=1)
+    data = ScenePairDataModule(scenes, k, batch_size=500, seed=0, with_targets=True)
+    share = data._share(0)
+    batches = [data.train_batch(number, share)[-2:] for number in range(4)]
+    changed = torch.cat([differences(before, after).sum((1, 2)) for before, after in batches])
+    counts = changed.bincount(minlength=16) / len(changed)
+    # CLEVR's rules leave little room for some changes, so the law holds approximately.
+    assert torch.allclose(counts, probabilities(k, 3), atol=0.04)
 
 
 def test_scenes_that_were_resampled_keep_clevrs_rules() -> None:
