@@ -222,7 +222,7 @@ def look_up(repo: str, revision: str | None, endpoint: str | None = None, token:
 def ask_json(
     address: str, subject: str, url: str, token: str | bool | None, query: dict[str, str] | None = None
 ) -> tuple[Any, str]:
-    """The JSON that a hub answers, within our deadline and limit, and the address where the answer goes on."""
+    """Return the JSON answer of a hub, within our deadline and limit, and the address of its next page."""
 
     def question() -> tuple[Any, str]:
         from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
@@ -311,7 +311,7 @@ def download(
             try:
                 cache.check_file(known, announced, subject)
             except IntegrityError:
-                continue  # removed, and fetched anew
+                continue  # removed, and fetched again
             if known is blob:
                 cache.link(path, blob)
             return path

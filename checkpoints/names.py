@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 BUNDLED = Path(__file__).parent / "bundled"
-"""Folder of the checkpoints that come with the package, each with config.json, model.safetensors and README.md."""
+"""Folder of the bundled checkpoints, each with config.json, model.safetensors and README.md."""
 ORGANISATION = "unknot"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 REF = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9_./-]*))?")

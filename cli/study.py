@@ -46,7 +46,9 @@ def add_to(commands: Commands) -> None:
     run.add_argument("study", help="a bundled study, a YAML file, or the folder of a study to resume")
     run.add_argument("--folder", metavar="DIR", help="where its files go (default: runs/NAME)")
     run.add_argument("--plan", action="store_true", help="only write the folder and its plan, for shards to start from")
-    retry = command(actions, "retry", "try failed jobs again, and go on", "unknot study retry runs/dsprites32 --jobs 1")
+    retry = command(
+        actions, "retry", "run failed jobs again, then the rest", "unknot study retry runs/dsprites32 --jobs 1"
+    )
     retry.add_argument("folder", help="of a study")
     for action in (run, retry):
         _where(action)

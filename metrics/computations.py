@@ -207,7 +207,8 @@ def elbo(draws: Draws) -> dict[str, float]:
 def weak_reconstruction(draws: Draws) -> dict[str, float]:
     """The loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs.
 
-    Of each pair k factors are drawn anew, k being 1 to F - 1 at random; models that must be told are told one of them.
+    In each pair, k factors are drawn again, with k from 1 to F - 1 at random; a model that needs a group label
+    gets one of them.
     """
     pairs = PairDataModule(draws.dataset, batch_size=BATCH, group_label=True)
     generator, total = draws.generator("pairs"), 0.0

@@ -112,7 +112,7 @@ class Draws(GivenDraws):
 
     Args:
         model: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from. Of one's own labelled images each is drawn once at most, some
+        dataset: where factors and images are drawn from. Of your own labelled images each is drawn once at most, some
             to fit on and others to test on: with an ``ImageDataModule`` those that train and those that it holds out.
         num_train: samples to fit on.
         num_test: further samples to test on.

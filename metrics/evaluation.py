@@ -33,7 +33,7 @@ def evaluate(
 
     Args:
         model_or_function: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from, i.i.d.; or its name, such as ``"dsprites"``; or one's own
+        dataset: where factors and images are drawn from, i.i.d.; or its name, such as ``"dsprites"``; or your own
             images with labels, an ``ImageDataModule``: scores are then fitted on images that train and tested on those
             that it holds out, each once at most, and ``"all"`` leaves out what needs images of all combinations.
         metrics: names from ``METRICS`` and of groups: ``"default"``, ``"all"``, ``"disentanglement"``,

@@ -1,4 +1,4 @@
-"""What tests of several folders use: a real browser, and instructions that the machine has."""
+"""Fixtures of several folders: a real browser, and instructions that the machine has."""
 
 import os
 import shutil

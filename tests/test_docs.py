@@ -1,4 +1,4 @@
-"""What the pages say runs, and their links lead somewhere."""
+"""Examples on pages run, and links lead somewhere."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ WITH_CODE = [page for page in PAGES if blocks(page) and page.parent.name != "sol
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """What a page registers is gone after it."""
+    """Remove what a page registered."""
     kept = [(registry, dict(registry)) for registry in (MODELS, NETWORKS, METRICS)]
     yield
     for registry, entries in kept:

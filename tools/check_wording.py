@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SUFFIXES = {".py", ".md", ".rst", ".js", ".html", ".yaml", ".yml", ".toml", ".jinja"}
-ELSEWHERE = ("checkpoints/bundled/", "tests/data/", "tools/check_wording.py", "CHANGELOG.md")
+ELSEWHERE = ("checkpoints/bundled/", "tests/data/", "tools/check_wording.py", "CHANGELOG.md", "UPGRADING.md")
 BANNED = {
     r'"""(What|Whether|How) ': 'begin a docstring with a verb or a noun phrase: "Return whether ..."',
     r"\b(of|on) a core\b": 'write "on one CPU core" or "core-minutes"',
@@ -22,7 +22,7 @@ BANNED = {
     r"\bput aside\b": 'write "delete" or "move to trash"',
     r"\b(go|goes|went) on\b": 'write "resume" or "continue"',
     r"\bwants (a|an|its|the|to)\b": 'write "needs" or "requires"',
-    r"\b(is|are|be) none\b": 'write "there is no ..."',
+    r"(?<!there )\b(is|are|be) none\b": 'write "there is no ..."',
     r"\bleft to the seed\b": 'write "varies across seeds"',
     r"\bsign of life\b": 'write "no progress for ..."',
     r"\bcomes? with the package\b": 'write "bundled"',

@@ -42,7 +42,7 @@ class LabelledImageDataset(GroundTruthDataset):
     """
 
     name = "own images"
-    license = "one's own"
+    license = "your own"
 
     def __init__(self, pictures: Pictures, table: Table, indices: Tensor, transform: Transform | None = None) -> None:
         indices = indices[table.labelled[indices]]

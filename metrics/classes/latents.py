@@ -83,7 +83,7 @@ class _Renamed(dict[str, Tensor]):
         warnings.warn(f"DCI calls this score 'dci_{name}' now.", DeprecationWarning, stacklevel=2)
         return self[f"dci_{name}"]
 
-    def __reduce__(self) -> Any:  # as torch.load reads without being told of this class
+    def __reduce__(self) -> Any:  # torch.load reads it without this class
         return OrderedDict, (), None, None, iter(self.items())
 
 

@@ -22,7 +22,7 @@ from unknot.metrics.functional.checks import Floats, Ints
 STRENGTHS = np.logspace(-4, 4, 10)  # C, as scikit-learn's LogisticRegressionCV tries them
 FOLDS = 5
 TOLERANCE = 3e-4  # of the gradient in these coordinates: half its square is what the objective could still lose
-STEPS, ROUNDS = 40, 50  # of L-BFGS in one set of coordinates, and how often they are chosen anew at most
+STEPS, ROUNDS = 40, 50  # of L-BFGS in one set of coordinates, and how often they are chosen again at most
 
 
 def scikit_regression(codes: Floats, classes: Ints) -> Any:

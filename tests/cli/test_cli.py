@@ -125,7 +125,7 @@ def test_fit_starts_from_the_weights_of_a_checkpoint_with_arguments_of_its_own(t
     assert record["steps"] == 2
     assert record["core_seconds"] > 0
 
-    shutil.rmtree(tmp_path / "start")  # to go on takes the run alone
+    shutil.rmtree(tmp_path / "start")  # to resume takes the run alone
     assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
 
 

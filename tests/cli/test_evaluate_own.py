@@ -1,4 +1,4 @@
-"""``unknot evaluate`` on one's own images, and on nothing that nobody asked for."""
+"""``unknot evaluate`` on your own images, and on nothing that nobody asked for."""
 
 import csv
 from pathlib import Path

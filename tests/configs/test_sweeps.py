@@ -57,7 +57,7 @@ def data_options(study: dict[str, Any], entry: dict[str, Any]) -> dict[str, list
 
 
 def runs(study: dict[str, Any], entry: dict[str, Any]) -> int:
-    """How many runs an entry of a sweep takes: all values of all options, on all data sets, with all seeds."""
+    """Return how many runs an entry of a sweep takes: all values of all options, on all data sets, with all seeds."""
     options = entry["options"] | data_options(study, entry)
     return study["seeds"] * sum(
         math.prod(len(values[dataset] if isinstance(values, dict) else values) for values in options.values())
@@ -191,8 +191,8 @@ def test_the_weakly_supervised_study_has_four_methods_six_strengths_and_ten_seed
     assert sum(runs(sweep, entry) for entry in sweep["sweeps"]) == 6_000  # as the thesis counts
     assert "four methods, six regularisation strengths and ten seeds" in comment("weakly_supervised")
     for entry in sweep["sweeps"]:
-        told = read(entry["config"])["data"]["init_args"].get("group_label", False)
-        assert told == (model_of(entry["config"]) in ("GVAE", "MLVAE"))
+        reply = read(entry["config"])["data"]["init_args"].get("group_label", False)
+        assert reply == (model_of(entry["config"]) in ("GVAE", "MLVAE"))
 
 
 @pytest.mark.parametrize("name", ["unsupervized", "", "unsupervised.yaml", "../beta_vae_dsprites", "beta_vae_dsprites"])

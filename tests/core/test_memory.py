@@ -1,4 +1,4 @@
-"""glibc keeps freed memory where it is asked to: by jobs of a study, not by training in a program of one's own."""
+"""glibc keeps freed memory where it is asked to: by jobs of a study, not by training in a user's program."""
 
 import platform
 import subprocess
@@ -49,7 +49,7 @@ print(before, comes_from_the_kernel())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how memory is kept is told to glibc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 @pytest.mark.parametrize("script", [TRAINING, JOB], ids=["a program, which asks", "the process of a job, by itself"])
 def test_freed_memory_is_kept_by_who_asks(script: str) -> None:
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A number among the arguments may be NumPy's; what is none is refused in words, and before anything is done."""
+"""A number among the arguments may be NumPy's; anything else is refused in words before any work starts."""
 
 from collections.abc import Callable
 from typing import Any

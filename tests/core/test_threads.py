@@ -1,4 +1,4 @@
-"""How threads wait is chosen before torch is imported, by the command or by a helper, and never against the user."""
+"""The way threads wait is chosen before torch is imported, by the command or a helper, never against the user."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import warnings
 
 import pytest
-import torch  # noqa: F401  that it is there is what the helper is told
+import torch  # noqa: F401  its presence is what the helper looks for
 
 from unknot.machine import MOST, sensible_threads, wait_passively
 

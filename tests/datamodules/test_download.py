@@ -170,7 +170,7 @@ def assert_whole(path: Path) -> None:
 
 
 def left(path: Path) -> list[Path]:
-    """What lies beside a file, without the lock."""
+    """Return what lies beside a file, without the lock."""
     return sorted(each for each in path.parent.iterdir() if each.name != ".locks")
 
 

@@ -251,11 +251,11 @@ def test_slices_lists_and_masks_give_as_many_images_as_factors() -> None:
 
 
 def test_the_former_spelling_of_license_still_works() -> None:
-    with pytest.warns(FutureWarning, match=r"Former\.licence is now called license"):
+    with pytest.warns(FutureWarning, match=r"Former\.licence is now called license"):  # wording: keep
 
         class Former(DSprites):
-            licence = "CC BY 4.0"
+            licence = "CC BY 4.0"  # wording: keep
 
     assert Former.license == "CC BY 4.0"
     with pytest.warns(FutureWarning, match="now called license"):
-        assert DSprites().licence == DSprites.license
+        assert DSprites().licence == DSprites.license  # wording: keep

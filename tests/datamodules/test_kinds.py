@@ -99,7 +99,7 @@ def test_a_coarse_view_keeps_kinds_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         {"kinds": ("ordered",)},
         {"kinds": ("ordered", "round")},
@@ -108,6 +108,6 @@ def test_a_coarse_view_keeps_kinds_and_values() -> None:
     ],
     ids=str,
 )
-def test_kinds_that_do_not_fit_are_refused(told: dict) -> None:
+def test_kinds_that_do_not_fit_are_refused(reply: dict) -> None:
     with pytest.raises(ValueError, match=r"kinds|levels|symmetries"):
-        FactorSpace(("a", "b"), (2, 3), **told)
+        FactorSpace(("a", "b"), (2, 3), **reply)

@@ -91,7 +91,7 @@ def test_debiased_answers_tell_nothing_without_the_context(sizes, rules) -> None
 
 
 def wrong_values(alternatives: str, rules: int, n: int = N) -> tuple[Tensor, Tensor]:
-    """How many active factors are wrong, and by how much the first wrong one is."""
+    """Return how many active factors are wrong, and by how much the first wrong one is."""
     matrices = sample_matrices(DSPRITES, n, generator(6), rules, alternatives)
     solution = matrices.answers[torch.arange(n), matrices.position]
     others = torch.ones(n, 6, dtype=torch.bool).scatter_(1, matrices.position[:, None], False)

@@ -53,7 +53,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def number_resampled(k: int | str, exactly_k: bool, num_factors: int) -> dict[int, float]:
-    """How probable each number of re-sampled factors is."""
+    """Return how probable each number of re-sampled factors is."""
     share = dict.fromkeys(range(1, num_factors), 1 / (num_factors - 1)) if k == "rnd" else {k: 1.0}
     if not exactly_k:
         share = {count: part / 2 for count, part in share.items()}

@@ -1,4 +1,4 @@
-"""What a page of the reference must tell: a formula, where it comes from, and an example."""
+"""Every page of the reference has a formula, its source, and an example."""
 
 import inspect
 import re

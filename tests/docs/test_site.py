@@ -39,7 +39,7 @@ def site(tmp_path_factory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page links to, what it loads, and the places in it that can be linked to."""
+    """Links of a page, the files it loads, and the places in it that can be linked to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ UNKNOT = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 
 @pytest.fixture(scope="module", autouse=True)
 def no_tables(tmp_path_factory):
-    """Tests count what they made themselves, not the tables of results that come with the package."""
+    """Tests count what they made themselves, not the bundled tables of results."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled_tables, "FOLDER", tmp_path_factory.mktemp("tables"))
         yield

@@ -69,7 +69,7 @@ def save(folder: Path, model, scores=None, body: str = "# A model\n", **metadata
 
 
 def make_run(folder: Path, model) -> Path:
-    """What `unknot fit` leaves behind."""
+    """Make the folder that `unknot fit` leaves."""
     model.save_pretrained(folder / "model")
     (folder / "config.yaml").write_text("seed_everything: 7\nmodel: {}\ndata: {}\n")
     (folder / "metrics.csv").write_text("epoch,step,train/loss,val/loss\n0,49,10.5,\n0,99,9.5,9.75\n0,149,nan,\n")
@@ -136,7 +136,7 @@ def served(folder, monkeypatch):
     server.stop()
 
 
-def told(content: bytes) -> str:
+def reply(content: bytes) -> str:
     return json.loads(content)["error"]
 
 
@@ -155,8 +155,8 @@ def test_a_table_of_results_is_a_source(tmp_path, monkeypatch):
     assert [row.ref for row in rows] == ["study #1", "study #2"]
     assert (rows[0].model, rows[0].dataset, rows[0].seed) == ("BetaVAE", "dsprites", 0)
     assert (rows[0].scores, rows[0].scores.std) == ({"mig": 0.25, "dci": 0.5}, {"mig": 0.01})
-    told = {"config": "beta_vae", "beta": 4.0, "strength": 4, "status": "done", "note": "<b>"}
-    assert rows[0].arguments == told
+    reply = {"config": "beta_vae", "beta": 4.0, "strength": 4, "status": "done", "note": "<b>"}
+    assert rows[0].arguments == reply
     assert rows[1].scores == {}
     pandas = pytest.importorskip("pandas", reason="writes Parquet")
     pytest.importorskip("pyarrow", reason="reads Parquet")
@@ -189,9 +189,9 @@ def test_shipped_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
         assert [row.ref for row in rows] == ["bars32 #1", "bars32 #2"]
         assert rows[1].scores == {"mig@quick": 0.5, "val_loss": 8.5}
         assert rows[1].arguments["core_seconds"] == 30.5
-    told = index.listed(lambda *_: None)
-    assert told["facts"]["mig@quick"]["title"] == "MIG @quick"
-    assert [name for name, facts in told["facts"].items() if facts["better"] == "lower"] == ["val_loss"]
+    reply = index.listed(lambda *_: None)
+    assert reply["facts"]["mig@quick"]["title"] == "MIG @quick"
+    assert [name for name, facts in reply["facts"].items() if facts["better"] == "lower"] == ["val_loss"]
 
 
 def test_a_run_that_trains_is_watched(folder, monkeypatch):
@@ -250,7 +250,7 @@ def test_what_is_not_in_our_folders_cannot_be_changed(tmp_path, model, monkeypat
     try:
         for action, body in (("tag", {"tags": []}), ("rename", {"name": "x"}), ("remove", {})):
             status, _, content = server.post(f"api/checkpoints/{server.id_of('mine')}/{action}", body)
-            assert (status, "Only checkpoints in folders" in told(content)) == (422, True)
+            assert (status, "Only checkpoints in folders" in reply(content)) == (422, True)
     finally:
         server.stop()
 
@@ -265,7 +265,7 @@ def test_the_folder_that_was_opened_stays_where_it_is(folder, opened, monkeypatc
         before = sorted(folder.rglob("*"))
         for action, body in (("rename", {"name": "x"}), ("remove", {})):
             status, _, content = server.post(f"api/checkpoints/{entry}/{action}", body)
-            assert (status, "the folder that the page was opened with" in told(content)) == (422, True), action
+            assert (status, "the folder that the page was opened with" in reply(content)) == (422, True), action
         assert sorted(folder.rglob("*")) == before
     finally:
         server.stop()
@@ -398,12 +398,12 @@ def test_list(served):
 
 
 def test_detail(served):
-    told = served.get(f"api/checkpoints/{served.id_of('version_0')}")
-    curves = served.get(f"api/checkpoints/{told['id']}/curves")["curves"]
+    reply = served.get(f"api/checkpoints/{served.id_of('version_0')}")
+    curves = served.get(f"api/checkpoints/{reply['id']}/curves")["curves"]
     assert curves == {"train/loss": [[49, 10.5], [99, 9.5]], "val/loss": [[99, 9.75]]}
-    assert told["arguments"]["beta"] == 8.0
-    assert told["files"].keys() == {"config.json", "model.safetensors"}
-    assert repr(str(served.index.folders[0] / "run" / "version_0" / "model")) in told["load"]
+    assert reply["arguments"]["beta"] == 8.0
+    assert reply["files"].keys() == {"config.json", "model.safetensors"}
+    assert repr(str(served.index.folders[0] / "run" / "version_0" / "model")) in reply["load"]
     assert served.get(f"api/checkpoints/{served.id_of('saved')}")["card"] == HOSTILE
 
 
@@ -455,7 +455,7 @@ def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
         for address in (row["thumbnail"], described["pictures"][0]["url"]):  # fetched from the hub
             assert server.send(address)[1]["content-type"] == "image/png"
         status, _, content = server.post(f"{path}/decode", {"codes": [0, 0, 0]})
-        assert (status, "Download it first" in told(content)) == (409, True)
+        assert (status, "Download it first" in reply(content)) == (409, True)
         downloaded = json.loads(server.post(f"{path}/download")[2])
         assert downloaded["local"] is True
         assert downloaded["pictures"][0]["name"] == "pictures/traversals.png"
@@ -594,7 +594,7 @@ def bomb() -> bytes:
 )
 def test_bad_uploads_are_told(served, content, status, message):
     answer = served.post(f"api/checkpoints/{served.id_of('saved')}/upload", content())
-    assert (answer[0], message in told(answer[2])) == (status, True), answer
+    assert (answer[0], message in reply(answer[2])) == (status, True), answer
 
 
 @pytest.mark.parametrize(
@@ -617,7 +617,7 @@ def test_bad_uploads_are_told(served, content, status, message):
 )
 def test_bad_requests_are_told(served, action, body, message):
     status, _, content = served.post(f"api/checkpoints/{served.id_of('saved')}/{action}", body)
-    assert (status, message in told(content)) == (422, True), content
+    assert (status, message in reply(content)) == (422, True), content
 
 
 def test_what_another_kind_of_model_does_is_told(folder, monkeypatch):
@@ -628,7 +628,7 @@ def test_what_another_kind_of_model_does_is_told(folder, monkeypatch):
         sent = {"start": {"origin": "any", "seed": 0}, "decode": {"codes": [0]}, "upload": picture()}
         for action, body in sent.items():
             status, _, content = server.post(f"api/checkpoints/{server.id_of('wren')}/{action}", body)
-            assert (status, f"WReN does something else: it has no '{action}'" in told(content)) == (422, True), content
+            assert (status, f"WReN does something else: it has no '{action}'" in reply(content)) == (422, True), content
     finally:
         server.stop()
 
@@ -646,7 +646,7 @@ def test_a_broken_model_is_told(served):
     entry = served.index.get(served.id_of("saved"))
     (entry.folder / "model.safetensors").write_bytes(b"nothing")
     status, _, content = served.post(f"api/checkpoints/{entry.id}/decode", {"codes": [0, 0, 0]})
-    assert (status, "not a whole safetensors file" in told(content)) == (422, True)
+    assert (status, "not a whole safetensors file" in reply(content)) == (422, True)
     assert served.post("api/checkpoints/none/decode")[0] == 404
 
 
@@ -717,11 +717,11 @@ def test_counts_of_a_checkpoint_are_bounded(folder, tmp_path, monkeypatch):
                 server.send(f"{one}/drawn.png"),
                 server.post(f"{one}/look", {"origin": "data", "seed": 0}),
             ):
-                assert (status, "=1,000,000,000; the page runs models with up to" in told(content)) == (422, True)
+                assert (status, "=1,000,000,000; the page runs models with up to" in reply(content)) == (422, True)
         monkeypatch.setattr(live, "MAX_ITERATIONS", 10**10)  # what no bound catches is given up in time
         one = f"api/checkpoints/{server.id_of('SlotAutoEncoder')}"
         status, _, content = server.post(f"{one}/look", {"origin": "data", "seed": 0})
-        assert (status, "Stopped after 1 seconds" in told(content)) == (504, True)
+        assert (status, "Stopped after 1 seconds" in reply(content)) == (504, True)
         assert server.post(f"api/checkpoints/{server.id_of('saved')}/decode", {"codes": [0, 0, 0]})[0] == 200
         assert export(tmp_path / "all.html", [folder]).read_text().count('"live":{"config"') == 4  # the browser refuses
     finally:
@@ -853,12 +853,12 @@ def test_a_picture_that_is_none_is_not_sent(served):
     for name in ("page", "photo", "bomb"):
         status, headers, content = served.send(f"api/checkpoints/{entry.id}/pictures/{name}.png")
         assert (status, headers["content-type"]) == (422, "application/json")
-        assert "not a whole PNG" in told(content)
+        assert "not a whole PNG" in reply(content)
     assert served.get("api/checkpoints")["checkpoints"]
 
 
 def test_pictures_are_drawn_anew(tmp_path):
-    """What somebody hid in a file's text or behind its end does not travel."""
+    """Text that somebody hid in a file's text or behind its end does not travel."""
     path = tmp_path / "a.png"
     path.write_bytes(picture(size=(2000, 20)) + b"<script>hidden</script>")
     content = read_picture(path, 1600, path.stat().st_mtime_ns)
@@ -869,7 +869,7 @@ def test_pictures_are_drawn_anew(tmp_path):
 def test_a_mistake_of_ours_is_told_without_its_place(served, monkeypatch):
     monkeypatch.setattr(served.index, "detail", lambda *_: 1 / 0)
     status, headers, content = served.send(f"api/checkpoints/{served.id_of('saved')}")
-    assert (status, told(content)) == (500, "Something went wrong here (ZeroDivisionError). The terminal shows where.")
+    assert (status, reply(content)) == (500, "Something went wrong here (ZeroDivisionError). The terminal shows where.")
     assert headers["content-security-policy"] == policy()
 
 

@@ -131,7 +131,7 @@ class Page:
         self.wait(lambda: self.browser.execute_script("return document.body.dataset.rendered"))
 
     def wait(self, condition):
-        """Until it holds; what was found may be drawn anew in between, and is then looked for again."""
+        """Until it holds; what was found may be drawn again in between, and is then looked for again."""
         ignored = [StaleElementReferenceException]
         return WebDriverWait(self.browser, 30, 0.05, ignored).until(lambda _: condition())
 
@@ -179,7 +179,7 @@ class Page:
         Select(self.one(f"[name={name}]")).select_by_visible_text(text)
 
     def problems(self) -> list[str]:
-        """What the console says, the policy's complaints included."""
+        """Return the messages of the console, the policy's complaints included."""
         return [entry["message"] for entry in self.browser.get_log("browser")]
 
     def focus(self) -> str:

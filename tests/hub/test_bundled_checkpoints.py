@@ -1,4 +1,4 @@
-"""The checkpoints that come with the package, and the way that they are made."""
+"""The bundled checkpoints, and the way they are made."""
 
 import csv
 import hashlib
@@ -154,13 +154,13 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     card = (folder / "README.md").read_bytes()
     assert bundle.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == {}
     assert (folder / "README.md").read_bytes() == card
-    # Scores that the training brought along stay where they are those of these weights, and are taken anew where not.
+    # Scores from the training stay if they are those of these weights, and are computed again if not.
     brought = {"protocol": dict(scores.protocol), "scores": dict(scores) | {"sap": 0.5}}
     kept = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
     assert kept == {"mig": scores["mig"], "sap": 0.5}
     brought["scores"]["mig"] += 1e-3
-    anew = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
-    assert anew == evaluate(made, "dsprites", ["mig", "sap"], **few)
+    again = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    assert again == evaluate(made, "dsprites", ["mig", "sap"], **few)
     monkeypatch.setattr(bundle, "NOISE", -1.0)  # whatever moves, moves too much
     bundle.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
     for one, other in zip(before.parameters(), load(folder).parameters(), strict=True):

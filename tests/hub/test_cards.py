@@ -40,8 +40,8 @@ def test_the_cards_of_bundled_checkpoints_say_all_that_they_said_before(recorded
     card = read_card((folder / "README.md").read_bytes())
     facts, block = facts_from(card), card.metadata["unknot"]
     [result] = card.metadata["model-index"][0]["results"]
-    told = {key: block[key] for key in ("arguments", "bytes", "command", "family", "model", "torch", "version")}
-    told |= {
+    reply = {key: block[key] for key in ("arguments", "bytes", "command", "family", "model", "torch", "version")}
+    reply |= {
         "scores": facts.scores.flat(),
         "protocol": facts.scores.protocol,
         "dataset": result["dataset"]["name"],
@@ -54,10 +54,10 @@ def test_the_cards_of_bundled_checkpoints_say_all_that_they_said_before(recorded
         "settings": hashlib.sha256((folder / "training.yaml").read_bytes()).hexdigest(),
     }
     optional = {"commit": facts.commit, "core_hours": facts.core_hours, "notes": list(facts.notes) or None}
-    told |= {key: value for key, value in optional.items() if value is not None}
-    assert {key: digest(value) for key, value in told.items()} == {key: was for key, was in recorded.items() if was}
+    reply |= {key: value for key, value in optional.items() if value is not None}
+    assert {key: digest(value) for key, value in reply.items()} == {key: was for key, was in recorded.items() if was}
     config = json.loads((folder / "config.json").read_text())
-    assert block["weights"] == config["weights"] == told["weights"]
+    assert block["weights"] == config["weights"] == reply["weights"]
     assert block["arguments"] == config["arguments"]
     # The text has all of it too, to the digits that it prints, and each thing once.
     rows = [f"| {facts.scores.about(name).title} | {value:.4f}" for name, value in facts.scores.items()]

@@ -1,4 +1,4 @@
-"""A hub that lies, never ends, or is none: what is here is still listed, and nothing grows without a bound."""
+"""A hub that lies, never ends, or is no hub: what is here is still listed, and nothing grows without a bound."""
 
 import contextlib
 import hashlib
@@ -73,7 +73,7 @@ def endless(part=bytes(1 << 16), pause=0.0):
 
 
 def describing(files, **sizes):
-    """What a hub says of a repository."""
+    """Return what a hub says about a repository."""
     siblings = [
         {
             "rfilename": name,
@@ -126,7 +126,7 @@ def test_a_connection_that_breaks_is_resumed(liar, files):
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "parts", "told"),
+    ("status", "headers", "parts", "reply"),
     [
         (200, {}, lambda: endless(b" " * (1 << 20)), "answers with more than 32 MB"),
         (200, {}, lambda: endless(b"[", 0.1), "no whole answer within"),
@@ -140,7 +140,7 @@ def test_a_connection_that_breaks_is_resumed(liar, files):
     ],
     ids=["endless", "slow", "html", "nested", "404", "404 endless", "redirects", "file", "escape"],
 )
-def test_a_hub_that_is_none_hides_nothing(liar, tmp_path, model, monkeypatch, capsys, status, headers, parts, told):
+def test_a_hub_that_is_none_hides_nothing(liar, tmp_path, model, monkeypatch, capsys, status, headers, parts, reply):
     monkeypatch.setattr(client, "DEADLINE", 1.0)
     assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
     monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
@@ -148,7 +148,7 @@ def test_a_hub_that_is_none_hides_nothing(liar, tmp_path, model, monkeypatch, ca
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     with pytest.warns(UserWarning, match="The list of checkpoints") as warned:
         assert [row.ref for row in list_checkpoints()] == ["unknot/mine"]
-    assert told in str(warned[0].message)
+    assert reply in str(warned[0].message)
     assert main(["hub", "list"]) == 0
     out = capsys.readouterr()
     assert "unknot/mine" in out.out
@@ -171,8 +171,8 @@ def test_other_addresses_do_not_see_the_token(liar, files, monkeypatch):
 
     hub = liar(answer)
     load("me/x", endpoint=hub.url, token="secret-token")
-    assert {told for _, told in hub.seen} == {"Bearer secret-token"}
-    assert {told for _, told in other.seen} == {None}
+    assert {reply for _, reply in hub.seen} == {"Bearer secret-token"}
+    assert {reply for _, reply in other.seen} == {None}
 
 
 def test_a_full_hub_is_not_an_unreachable_one(liar):

@@ -230,7 +230,7 @@ def mutated(seed, config, weights):
 
 
 def check_mutated(browser, tmp_path, folders, count):
-    """Every mutation gives an image or a sentence, at the latest when the worker is ended, and the tab goes on."""
+    """Every mutation gives an image or a sentence, at the latest when the worker ends, and the tab keeps working."""
     slowest = 0.0
     for seed in range(count):
         source = folders[seed % len(folders)]

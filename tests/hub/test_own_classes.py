@@ -88,9 +88,9 @@ def run(script, folder, *words, stderr=False):
 def test_a_resnet_of_torchvision_from_training_to_another_process(here, tmp_path, steps):
     (tmp_path / "own_module.py").write_text(MODULE)
     run(TRAIN, tmp_path, str(steps))
-    told = run(LOAD, tmp_path)
-    assert "refused:" in told
-    assert "equal True" in told
+    reply = run(LOAD, tmp_path)
+    assert "refused:" in reply
+    assert "equal True" in reply
     text = Path(here.api.hf_hub_download("me/own", "README.md")).read_text()
     assert "from unknot.zoo import L1VAE" not in text
     assert "import own_module" in text
@@ -139,8 +139,8 @@ assert main(["evaluate", "me/mine", *evaluate[2:], "--import", "mine"]) == 0
     model = "runs/MineVAE/version_0/model"
     hint = f"Score it with: unknot evaluate {model.removesuffix('/model')} --import mine --images FOLDER --labels CSV"
     assert hint in run(train, tmp_path)
-    told = run(script.replace("MODEL, ", f"{model!r}, "), tmp_path, stderr=True)
-    assert told.count("unknown model 'MineVAE'") == 2
+    reply = run(script.replace("MODEL, ", f"{model!r}, "), tmp_path, stderr=True)
+    assert reply.count("unknown model 'MineVAE'") == 2
     text = Path(here.api.hf_hub_download("me/mine", "README.md")).read_text()
     assert "import mine" in text
     assert "name: mig" in text.lower()
@@ -172,9 +172,9 @@ for number in range({len(HOSTILE)}):
     except ValueError as error:
         print(error)
 """
-    told = run(script, tmp_path).splitlines()
-    assert len(told) == len(HOSTILE)
-    assert all("marking_module" in line or "class_path" in line for line in told)
+    reply = run(script, tmp_path).splitlines()
+    assert len(reply) == len(HOSTILE)
+    assert all("marking_module" in line or "class_path" in line for line in reply)
     assert not mark.exists()
     run("import marking_module", tmp_path)
     assert mark.exists()  # it would have left one
@@ -191,9 +191,9 @@ def test_an_own_network_is_refused_until_it_is_registered(tmp_path):
         "from unknot.zoo import BetaVAE\ntry:\n    BetaVAE.from_pretrained('saved')\nexcept ValueError as error:\n"
         "    print(error)\nimport own_module\nassert BetaVAE.from_pretrained('saved').beta == 4"
     )
-    told = run(script, tmp_path)
-    assert "encoder: no network is registered as 'resnet'" in told
-    assert "Import the module that registers it" in told
+    reply = run(script, tmp_path)
+    assert "encoder: no network is registered as 'resnet'" in reply
+    assert "Import the module that registers it" in reply
 
 
 def test_a_network_that_is_not_registered_trains_but_says_at_once_that_it_cannot_be_saved(tmp_path):

@@ -23,7 +23,7 @@ ELSEWHERE = (403, 403, 200, 403, 401)
 MOVE = "/api/repos/move"
 HIDDEN = (200, 200, 200, 404, 404)
 UNSEEN = (200, 200, 200, 404, 401)
-"""What a change of a private repository gives: others do not learn that it exists."""
+"""Answer to a change of a private repository: others do not learn that it exists."""
 ANYONE = (200,) * 5
 FILE = "\n".join(
     json.dumps(line)

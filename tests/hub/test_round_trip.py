@@ -316,8 +316,8 @@ def tables(tmp_path, monkeypatch):
     folder = tmp_path / "tables"
     folder.mkdir()
     (folder / "tiny.csv").write_text("job,dataset,method,seed,status,mig\nab,bars,BetaVAE,0,done,0.5\n")
-    told = {"description": "a table", "planned": 2, "models": 1, "failed": 0, "core_hours": 0.5, "scores": {}}
-    (folder / "tiny.json").write_text(json.dumps(told))
+    reply = {"description": "a table", "planned": 2, "models": 1, "failed": 0, "core_hours": 0.5, "scores": {}}
+    (folder / "tiny.json").write_text(json.dumps(reply))
     monkeypatch.setattr(bundled_tables, "FOLDER", folder)
     return folder
 

@@ -1,4 +1,4 @@
-"""What a stranger may put on a hub, into the cache or on the wire, and the one line that the user sees."""
+"""Things that a stranger may put on a hub, into the cache or on the wire, and the one line that the user sees."""
 
 import contextlib
 import hashlib

@@ -291,7 +291,7 @@ def test_a_crash_at_any_step_leaves_before_or_after(tmp_path):
         assert found in ({"a": b"old a", "b": b"old b"}, {"a": b"new a", "b": b"new b"})
         assert contents(store, old) == {"a": b"old a", "b": b"old b"}
         assert not list(root.rglob("*.part"))
-        put(store, {"a": b"later"})  # and it goes on
+        put(store, {"a": b"later"})  # and it works again
         store.close()
         outcomes.append(found["a"])
         if done.returncode == 0:
@@ -519,13 +519,13 @@ def test_a_long_history_comes_page_by_page(here, name):
     here.api.create_repo(name)
     for number in range(4):
         here.upload(name, {"a.txt": str(number).encode()})
-    told = [commit.commit_id for commit in here.api.list_repo_commits(name)]
+    reply = [commit.commit_id for commit in here.api.list_repo_commits(name)]
     first = get_session().get(f"{here.url}/api/models/{name}/commits/main?limit=2")
-    assert [commit["id"] for commit in first.json()] == told[:2]
+    assert [commit["id"] for commit in first.json()] == reply[:2]
     second = get_session().get(first.links["next"]["url"])
-    assert [commit["id"] for commit in second.json()] == told[2:4]
+    assert [commit["id"] for commit in second.json()] == reply[2:4]
     last = get_session().get(second.links["next"]["url"])
-    assert [commit["id"] for commit in last.json()] == told[4:]
+    assert [commit["id"] for commit in last.json()] == reply[4:]
     assert "next" not in last.links
 
 
@@ -590,8 +590,8 @@ def test_what_is_there_is_not_sent_again(here, name):
     content = b"\0" + random.Random(0).randbytes(5000)
     first = here.api.upload_file(repo_id=name, path_or_fileobj=content, path_in_repo="a.safetensors")
     asked = {"files": [{"path": "a.safetensors", "size": len(content), "sample": ""}]}
-    [told] = here.post(f"/api/models/{name}/preupload/main", json.dumps(asked).encode()).json()["files"]
-    assert told["oid"] == hashlib.sha1(b"blob 5001\0" + content).hexdigest()
+    [reply] = here.post(f"/api/models/{name}/preupload/main", json.dumps(asked).encode()).json()["files"]
+    assert reply["oid"] == hashlib.sha1(b"blob 5001\0" + content).hexdigest()
     again = here.api.upload_file(repo_id=name, path_or_fileobj=content, path_in_repo="a.safetensors")
     assert again.oid == first.oid
 
@@ -600,6 +600,6 @@ def test_the_same_content_by_another_way_is_no_change(store):
     store.create("me/x", False, "me")
     kept = store.keep(b"text")
     first = store.commit("me/x", "main", {"a": kept}, [], None, "s", "me")
-    told = store.contents.announced(kept["sha256"], 4)
-    assert told != kept
-    assert store.commit("me/x", "main", {"a": told}, [], None, "s", "me") == first
+    reply = store.contents.announced(kept["sha256"], 4)
+    assert reply != kept
+    assert store.commit("me/x", "main", {"a": reply}, [], None, "s", "me") == first

@@ -228,9 +228,9 @@ def test_what_is_damaged_is_named_and_the_others_are_served(store, kind):
         if kind not in OLD:
             with pytest.raises(Damaged, match="me/bad: "):
                 again.snapshot("me/bad", "main")
-            with pytest.raises(Taken, match="me/bad already exists"):  # nor is it begun anew over what is left
+            with pytest.raises(Taken, match="me/bad already exists"):  # nor is it started again over what is left
                 again.create("me/bad", False, "me")
-        put(again, "me/good", {"a": b"goes on"})
+        put(again, "me/good", {"a": b"more"})
     finally:
         again.close()
 

@@ -1,4 +1,4 @@
-"""What is known about a score is known once, and a user's own takes part everywhere."""
+"""A score is described once, and a user's own takes part everywhere."""
 
 import json
 from collections.abc import Iterator
@@ -102,8 +102,8 @@ def test_a_score_of_ones_own_is_titled_and_sorted_everywhere(fid: None) -> None:
 
 
 def test_what_others_say_of_scores_changes_nothing_that_is_known() -> None:
-    told = {"mig": {"title": "worst", "better": "lower"}, "x": {"title": 3, "better": ["lower"]}, "y": 7}
-    read = Scores.from_json(json.dumps({"mig": 0.1, "x": 1.0, "std": {}, "facts": told}))
+    reply = {"mig": {"title": "worst", "better": "lower"}, "x": {"title": 3, "better": ["lower"]}, "y": 7}
+    read = Scores.from_json(json.dumps({"mig": 0.1, "x": 1.0, "std": {}, "facts": reply}))
     assert read.about("mig")[:3] == ("mig", "MIG", "higher")
     assert read.about("x")[:3] == ("x", "X", None)
     assert "y" not in read.facts

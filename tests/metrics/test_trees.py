@@ -19,7 +19,7 @@ def draw(n=240, d=3, sizes=(3, 2), seed=0, noise=0.5):
 
 
 def scores(trees, codes):
-    """What the trees add up to, ``[C, N]``, walked node by node: an independent reading of how they are stored."""
+    """Return the sum of the trees, ``[C, N]``, walked node by node: an independent reading of how they are stored."""
     binned = np.stack([np.searchsorted(edges, column) for edges, column in zip(trees.edges, codes.T, strict=True)])
     code, edge, value = (part.numpy().astype(float) for part in (trees.code, trees.edge, trees.value))
     total = np.repeat(trees.prior.numpy().astype(float)[:, None], len(codes), axis=1)

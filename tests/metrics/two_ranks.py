@@ -1,4 +1,4 @@
-"""What each of two processes does in the distributed test; a module of its own so that they can import it."""
+"""The work of each of two processes in the distributed test; a module of its own so that they can import it."""
 
 import torch
 import torch.distributed as dist

@@ -160,7 +160,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("two kinds of error", lambda: Inexact(L1Ball(), multiplicative=0.5, additive=0.1), "one kind of error"),
     ("no room to cache", lambda: Lazy(L1Ball(), capacity=0), "room for at least one atom"),
     ("atoms that are not atoms", lambda: frank_wolfe(Y, 3), "atoms is a int: expected a set"),
-    ("objective that is none", lambda: frank_wolfe(3, EYE), "objective is a int: expected one of"),
+    ("number as objective", lambda: frank_wolfe(3, EYE), "objective is a int: expected one of"),
     ("unknown reduction", lambda: LeastSquares(EYE, Y, reduction="max"), "expected 'sum' or 'mean'"),
     ("mask of another shape", lambda: SquaredDistance(Y, mask=np.ones(2)), "mask has shape"),
     ("vectors for permutations", lambda: frank_wolfe(Y, Birkhoff()), "the atoms of Birkhoff.* are square matrices"),
@@ -194,7 +194,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
         "batch_size is 4: expected from 1 to the 3 rows",
     ),
     ("beta of nothing", lambda: augmented_lagrangian_cgm(Y, L1Ball(), beta0=0.0), "beta0 is 0.0: expected a positive"),
-    ("constraint that is none", lambda: augmented_lagrangian_cgm(Y, L1Ball(), 3), "a constraint is a int"),  # type: ignore[arg-type]
+    ("number as constraint", lambda: augmented_lagrangian_cgm(Y, L1Ball(), 3), "a constraint is a int"),  # type: ignore[arg-type]
     (
         "evaluations that never come",
         lambda: augmented_lagrangian_cgm(Y, L1Ball(), evaluate_every=0),

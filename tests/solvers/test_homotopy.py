@@ -113,7 +113,7 @@ def test_the_mean_of_the_iterates_swings_less_than_the_last_of_them() -> None:
     run = Homotopy(cost, PSDTrace(3.0), constraints, None, Schedule.cgal())
     run.run(30)
     whole = augmented_lagrangian_cgm(cost, PSDTrace(3.0), constraints, max_iterations=60)
-    np.testing.assert_allclose(run.run(30).x, whole.x, atol=1e-9)  # the mean goes on as well
+    np.testing.assert_allclose(run.run(30).x, whole.x, atol=1e-9)  # the mean continues as well
 
 
 def test_stops_at_the_certificate() -> None:
@@ -214,7 +214,7 @@ def test_several_terms_at_once_against_slsqp() -> None:
     assert best.success
     assert result.value == pytest.approx(best.fun, abs=0.02)
     np.testing.assert_allclose(result.x, best.x[:6] - best.x[6:], atol=0.05)
-    assert len(result.violations) == 2  # of the constraints; the L1 norm is none
+    assert len(result.violations) == 2  # of the constraints; the L1 norm is not one
     assert result.value - best.fun <= result.gap + 1e-9
 
 

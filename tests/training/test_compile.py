@@ -39,7 +39,7 @@ def test_a_compiled_model_trains_to_the_same_weights(name: str) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     plain, compiled = train(name, compiled=False), train(name, compiled=True)
-    # One graph, and a second for any batch number; FactorVAE's step goes on after its losses: two of each.
+    # One graph, and a second for any batch number; FactorVAE's step continues after its losses: two of each.
     most = 4 if "Factor" in name else 2
     assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= most
     for key, value in plain.items():

@@ -106,7 +106,7 @@ def call(*words: str | Path, then: Callable[[], Any] = lambda: None) -> Any:
 
 
 def printed(*words: str | Path) -> Any:
-    """What a command prints of numbers, if it ends well."""
+    """Return the numbers that a command prints, if it ends well."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         status = main([*map(str, words), *OWN])
@@ -199,7 +199,7 @@ def judged(expected: dict[str, Any], found: dict[str, Any], path: Path, command:
 
 
 def _is_less(expected: Any, found: Any) -> bool:
-    """Whether everything that is shown is as it was, and only parts are left out."""
+    """Return whether everything that is shown is as it was, and only parts are left out."""
     if isinstance(expected, dict) and isinstance(found, dict):
         return all(name in expected and _is_less(expected[name], value) for name, value in found.items())
     if isinstance(expected, list) and isinstance(found, list):

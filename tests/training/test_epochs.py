@@ -104,7 +104,7 @@ def test_epochs_validation_early_stopping_and_the_best_checkpoint_need_no_settin
     assert run.current_epoch == 2
     assert seen.validations == 2
     assert len(seen.batches) == 6
-    assert len({batch.numpy().tobytes() for batch in seen.batches}) == 6  # the stream goes on across epochs
+    assert len({batch.numpy().tobytes() for batch in seen.batches}) == 6  # the stream continues across epochs
     assert Path(best.best_model_path).is_file()
     assert torch.isfinite(best.best_model_score)
 

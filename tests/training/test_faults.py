@@ -1,4 +1,4 @@
-"""Kill a process at every write, sync and rename of a run, a job and the runner of a study; then go on.
+"""Kill a process at every write, sync and rename of a run, a job and the runner of a study; then resume.
 
 The points are enumerated by tracing: one process counts them, and for each of them another one is killed there. What
 is resumed must come to what an undisturbed run comes to, and what was finished must not be lost.

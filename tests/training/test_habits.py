@@ -1,4 +1,4 @@
-"""What users of Lightning are used to: generators left alone, clipping, accumulation, precision, averaging, tuning."""
+"""Habits of users of Lightning: generators left alone, clipping, accumulation, precision, averaging, tuning."""
 
 import random
 from pathlib import Path

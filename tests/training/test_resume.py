@@ -73,7 +73,7 @@ def same(a: BetaVAE, b: BetaVAE) -> bool:
     "trainer",
     [
         {},
-        {"limit_train_batches": 3},  # epochs of three steps: the stream goes on across them
+        {"limit_train_batches": 3},  # epochs of three steps: the stream continues across them
         {"val_check_interval": 2, "check_val_every_n_epoch": None},
     ],
     ids=["endless", "epochs", "validation"],

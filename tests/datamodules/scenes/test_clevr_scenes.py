@@ -133,7 +133,7 @@ def test_the_number_of_objects_can_be_set(low: int, high: int) -> None:
 
 
 def analytic_masks(scenes: Scenes, size: tuple[int, int]) -> np.ndarray:
-    """What the centre of every pixel shows, from textbook formulas in double precision: ``[B, H, W]``."""
+    """Return what the centre of every pixel shows, from textbook formulas in double precision: ``[B, H, W]``."""
     height, width = size
     masks = np.zeros((len(scenes), height, width), dtype=np.uint8)
     for b in range(len(scenes)):

@@ -25,7 +25,7 @@ FOCAL = (1.1, 1.6)
 
 
 def inside(kind: int, p: np.ndarray) -> np.ndarray:
-    """Whether points ``[..., 3]`` lie in the unturned solid of scale 1, from its definition."""
+    """Return whether points ``[..., 3]`` lie in the unturned solid of scale 1, from its definition."""
     x, y, z = np.moveaxis(p, -1, 0)
     if kind == Kind.CUBE:
         return np.abs(p).max(-1) < 1
