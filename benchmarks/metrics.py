@@ -128,7 +128,7 @@ BOOSTERS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
     "HistGradientBoosting": lambda *rows: fit_trees(*rows, "hist"),
     "LightGBM": fit_lightgbm,
 }
-"""What others grow for the factors, from exact to histograms of 256 bins."""
+"""Trees that others grow for the factors, from exact to histograms of 256 bins."""
 
 
 def boosters(sizes: Sequence[int]) -> None:
@@ -183,7 +183,7 @@ def encoding(count: int) -> None:
 
 
 def everything(num_train: int, num_test: int) -> None:
-    """Seconds of a core for each score of a shipped model."""
+    """Core-seconds for each score of a shipped model."""
     draws = Draws(load(f"unknot/{MODELS[0]}"), DSprites(), num_train, num_test)
     total = 0.0
     for name, entry in METRICS.items():

@@ -1,6 +1,6 @@
 """`unknot browse` with many checkpoints and a long table of results, in headless Chromium: how long each action takes.
 
-python benchmarks/browse.py --checkpoints 500 --rows 2000
+python tools/robustness/browse.py --checkpoints 500 --rows 2000
 """
 
 import argparse
@@ -113,15 +113,15 @@ def start_browser(chromium: str, driver: str) -> Any:
 
 
 def measure(browser: Any, url: str, keys: Keys, repeats: int) -> None:
-    """Load the page anew each time, then act on it."""
+    """Load the page again each time, then act on it."""
     ready = "return document.body.dataset.rendered && performance.now()"
     loads: list[float] = []
     for _ in range(repeats):
         browser.get("about:blank")
         browser.get(f"{url}/?key={keys.current}")
-        while not (told := browser.execute_script(ready)):
+        while not (loaded := browser.execute_script(ready)):
             time.sleep(0.005)
-        loads.append(told)
+        loads.append(loaded)
     print(f"from the address to the first cards: median {statistics.median(loads):.0f} ms, worst {max(loads):.0f} ms")
     actions = {
         "sort by MIG": SET.format("sort", "mig", "change"),
@@ -165,8 +165,8 @@ def measure(browser: Any, url: str, keys: Keys, repeats: int) -> None:
 
 def busy(browser: Any) -> float:
     """Milliseconds that the page's thread has worked, by its own processor time: a busy machine changes them less."""
-    told = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    return next(metric["value"] for metric in told if metric["name"] == "TaskDuration") * 1e3
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration") * 1e3
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Each part starts a server of its own, does its worst, starts the server again where it ended, and counts what was lost.
 
-    python benchmarks/hub_attacks.py --seconds 20 --kills 20
+    python tools/robustness/hub_attacks.py --seconds 20 --kills 20
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Hub:
         return self.answer(method, path, body, timeout)[:2]
 
     def answer(self, method: str, path: str, body: bytes | None, timeout: float) -> tuple[int, bytes, str]:
-        """Status and content of an answer, and where it goes on."""
+        """Status and content of an answer, and the address of the next page."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body, {"authorization": f"Bearer {self.token}"})
@@ -100,17 +100,17 @@ class Hub:
         return found
 
     def whole(self) -> int:
-        """How many files were read back with the hash that they are announced with."""
-        told = json.loads(self.ask("GET", f"/api/models/{REPO}?blobs=true")[1])
-        for file in told["siblings"]:
+        """Number of files that were read back with the hash that they are announced with."""
+        listing = json.loads(self.ask("GET", f"/api/models/{REPO}?blobs=true")[1])
+        for file in listing["siblings"]:
             content = self.ask("GET", f"/{REPO}/resolve/main/{file['rfilename']}")[1]
             git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
             expected = file["lfs"]["sha256"] if "lfs" in file else file["blobId"]
             assert expected in (hashlib.sha256(content).hexdigest(), git), file
-        return len(told["siblings"])
+        return len(listing["siblings"])
 
     def parts(self) -> int:
-        """What interrupted writers left behind."""
+        """Number of files that interrupted writers left behind."""
         return len(list(self.folder.rglob("*.part")))
 
 
@@ -135,7 +135,7 @@ def body(title: str, files: dict[str, bytes]) -> bytes:
 
 
 def stopping(folder: Path, uploads: int) -> str:
-    """SIGTERM while uploads stall, and one of them goes on."""
+    """SIGTERM while uploads stall, and one of them continues."""
     with hub(folder) as served:
         assert served.commit("before", {"a.bin": os.urandom(100_000)}) == 200
         sent = body("half", {"b.bin": os.urandom(3_000_000)})
@@ -153,7 +153,7 @@ def stopping(folder: Path, uploads: int) -> str:
         served.start()
         kept, parts = served.titles(), served.parts()
         return (
-            f"gone after {taken:.1f} s with {uploads} stalled uploads; the one that went on was told "
+            f"gone after {taken:.1f} s with {uploads} stalled uploads; the one that continued got "
             f"{answer[9:12].decode() or 'nothing'}, commits now {kept[:-1]}, {served.whole()} files whole, "
             f"{parts} parts"
         )
@@ -223,14 +223,14 @@ def slow(folder: Path, clients: int, seconds: float) -> str:
             assert served.ask("GET", "/api/models")[0] == 200
             times.append(time.perf_counter() - start)
         used = served.seconds() - used
-        told = sum(bool(_closed(connection)) for connection in half)
+        released = sum(bool(_closed(connection)) for connection in half)
         for connection in [*slow, *half]:
             connection.close()
         return (
             f"{clients} slow readers and {clients} half questions for {seconds:g} s: {len(times)} others answered, "
             f"median {statistics.median(times) * 1e3:.0f} ms, worst {max(times) * 1e3:.0f} ms, "
             f"{used:.1f} s of the processor in all; "
-            f"+{served.memory() - before:.0f} MB; {told} half questions let go"
+            f"+{served.memory() - before:.0f} MB; {released} half questions let go"
         )
 
 

@@ -4,7 +4,7 @@ Each case damages the configuration, the weights or the card of a bundled checkp
 in a forked process with an audit hook. A ValueError or an OSError is a refusal, as the page and the command line expect
 them; any other error is a crash.
 
-    python benchmarks/mutated_checkpoints.py --cases 1500 --seed 0
+    python tools/robustness/mutated_checkpoints.py --cases 1500 --seed 0
 """
 
 import argparse
@@ -255,12 +255,12 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
         start = time.process_time()  # of one thread at work: a clock on the wall says how busy the machine is
         try:
             function()
-            told = "ok"
+            outcome = "ok"
         except (ValueError, OSError):
-            told = "refused"
+            outcome = "refused"
         except BaseException as error:
-            told = f"CRASH {type(error).__name__}: {str(error)[:150]}"
-        result[step] = told, round(time.process_time() - start, 2)
+            outcome = f"CRASH {type(error).__name__}: {str(error)[:150]}"
+        result[step] = outcome, round(time.process_time() - start, 2)
     page.server.should_exit = True
     peak = memory("VmHWM") - before
     return {"number": number, "name": name, "what": what, "steps": result, "megabytes": peak, "code": events[:3]}
@@ -363,9 +363,9 @@ def report(results: list[dict[str, Any]]) -> None:
     """Print what happened, by step."""
     whole = [row for row in results if "steps" in row]
     for step in ("load", "show", "browse", "export"):
-        told = collections.Counter(row["steps"][step][0].partition(" ")[0] for row in whole)
+        outcomes = collections.Counter(row["steps"][step][0].partition(" ")[0] for row in whole)
         slowest = max(whole, key=lambda row: row["steps"][step][1])
-        print(f"{step}: {dict(told)}, slowest {slowest['steps'][step][1]} s (case {slowest['number']})")
+        print(f"{step}: {dict(outcomes)}, slowest {slowest['steps'][step][1]} s (case {slowest['number']})")
     crashes = [row for row in whole if "CRASH" in str(row["steps"])]
     hangs = [row for row in whole if any(seconds > SLOW for _, seconds in row["steps"].values())]
     died = [row for row in results if "steps" not in row]

@@ -3,7 +3,7 @@
 Each client does what the page does while a slider is dragged: it asks for the image of its codes and, as soon as it has
 it, for that of the next ones. All look at the same shipped checkpoint, over connections that stay open.
 
-    python benchmarks/sliders.py --clients 50 --seconds 30
+    python tools/robustness/sliders.py --clients 50 --seconds 30
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Page:
         assert answer.status == 200, content[:200]
         return content
 
-    def told(self, name: str) -> int:
+    def status(self, name: str) -> int:
         """An entry of the process's status, in kB."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(rf"{name}:\s+(\d+)", text)[0])
@@ -96,7 +96,7 @@ def measure(page: Page, options: argparse.Namespace) -> None:
     rows = json.loads(page.ask(connection, "GET", "/api/checkpoints"))["checkpoints"]
     path = f"/api/checkpoints/{next(row['id'] for row in rows if row['ref'] == options.model)}"
     size = len(json.loads(page.ask(connection, "POST", f"{path}/start", {"origin": "prior", "seed": 0}))["codes"])
-    before, used, start = page.told("VmRSS"), page.seconds(), time.perf_counter()
+    before, used, start = page.status("VmRSS"), page.seconds(), time.perf_counter()
     times: list[list[float]] = [[] for _ in range(options.clients)]
     threads = [
         threading.Thread(target=move, args=(page, f"{path}/decode", size, start + options.seconds, mine, seed))
@@ -109,11 +109,11 @@ def measure(page: Page, options: argparse.Namespace) -> None:
     taken, spent = time.perf_counter() - start, page.seconds() - used
     both = sorted(time for mine in times for time in mine)
     shares = {"median": 0.5, "p90": 0.9, "p99": 0.99, "worst": 1.0}
-    told = ", ".join(f"{name} {both[int(share * (len(both) - 1))] * 1e3:.0f}" for name, share in shares.items())
+    shown = ", ".join(f"{name} {both[int(share * (len(both) - 1))] * 1e3:.0f}" for name, share in shares.items())
     print(f"{options.clients} clients, {taken:.0f} s: {len(both)} images, {len(both) / taken:.0f}/s")
-    print(f"images of the client that got fewest: {min(map(len, times))}; ms: {told}")
+    print(f"images of the client that got fewest: {min(map(len, times))}; ms: {shown}")
     print(f"processor of the server: {spent / len(both) * 1e3:.2f} ms an image, {spent / taken:.2f} cores")
-    print(f"its memory: {before / 1024:.0f} MB before, at most {page.told('VmHWM') / 1024:.0f}")
+    print(f"its memory: {before / 1024:.0f} MB before, at most {page.status('VmHWM') / 1024:.0f}")
 
 
 if __name__ == "__main__":
