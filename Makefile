@@ -41,6 +41,7 @@ lint: $(INSTALLED) $(TYPING)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/python tools/check_wording.py
 	$(BIN)/mypy
 	PYTHONPATH=.venv/typing $(BIN)/lint-imports --no-cache --no-logo
 

@@ -335,7 +335,9 @@ def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
         listed += page
         url, query = following, None
         if url and not url.startswith(f"{address}/"):
-            raise UnreachableError(f"{subject}: that of {address} goes on at another address, which is not asked.")
+            raise UnreachableError(
+                f"{subject}: that of {address} continues at another address, which is not requested."
+            )
     rows = []
     for entry in listed[:MAX_REMOTE]:
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str) or not parse_ref(entry["id"]):

@@ -24,7 +24,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 RESULTS = ".eval_results/unknot.yaml"
 MAX_NOTE, MAX_NOTES = 500, 10
 OURS = ("method:", "zoo-dataset:", "family:")
-"""Beginnings of the tags that a push sets anew; all others are left as they are."""
+"""Beginnings of the tags that a push replaces; all others stay."""
 CAPTIONS = {
     "traversals": "Latent traversals: one row per latent, from -2 to 2",
     "reconstructions": "Reconstructions",

@@ -1,4 +1,4 @@
-"""Publish what comes with the package, checkpoints and tables of results, to a hub, each thing once."""
+"""Publish the bundled checkpoints and tables of results to a hub, each once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

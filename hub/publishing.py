@@ -76,7 +76,7 @@ def push(
         commit: of the code that trained it.
         core_hours: processor time of the training, summed over cores.
         notes: sentences on how it was trained or chosen.
-        images: ``[N, C, H, W]`` to draw pictures of; by default draws of the data set, where it is at hand.
+        images: ``[N, C, H, W]`` to draw pictures of; by default draws of the data set, if it is available locally.
         extras: more files by their name in the repository: pictures, ``training.yaml`` or ``training.csv``.
         dtype: precision to publish the weights in, as in ``save_pretrained``.
         revision: branch to publish to, made if it does not exist; ``main`` by default.

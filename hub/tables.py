@@ -34,7 +34,7 @@ def read_table(path: Path) -> list[Checkpoint]:
 
 
 def read_shipped(name: str) -> list[Checkpoint]:
-    """The rows of a table that comes with the package."""
+    """Return the rows of a bundled table."""
     from unknot.studies import bundled_tables
 
     if name not in bundled_tables.names():
@@ -43,7 +43,7 @@ def read_shipped(name: str) -> list[Checkpoint]:
 
 
 def shipped_tables() -> list[str]:
-    """Names of the tables that come with the package."""
+    """Return the names of the bundled tables."""
     from unknot.studies import bundled_tables
 
     return bundled_tables.names()

@@ -68,7 +68,7 @@ class Keys:
 class Guard(Names):
     """Lets in only who was sent by this page, and tells browsers what the page may do.
 
-    Other users of this machine can reach the address too. So whoever wants to see anything must have opened the page by
+    Other users of this machine can reach the address too. So a visitor must have opened the page by
     an address with a key, after which the browser carries a cookie; and whatever changes or costs something needs the
     page's own token, which a stranger's site cannot read.
     """

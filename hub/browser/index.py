@@ -80,7 +80,7 @@ class Entry:
         """Return whether it is a run that is under way right now."""
         if self.folder is not None or self.run is None:
             return False
-        curve = self.run.curve  # runs of version 0.1.0 gave no other sign of life
+        curve = self.run.curve  # runs of version 0.1.0 reported no other progress
         return self.run.progress() is not None or (curve is not None and time.time() - curve.stat().st_mtime < FRESH)
 
     @property
@@ -157,7 +157,7 @@ class Index:
             self._take(rows)
 
     def learn(self) -> None:
-        """Read the tables of results that come with the package."""
+        """Read the bundled tables of results."""
         with self._lock:
             for name in sorted(set(shipped_tables()) - self._tables):
                 rows = read_shipped(name)

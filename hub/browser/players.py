@@ -266,11 +266,11 @@ class ScenePlayer(Player):
         for name, value, most in (("iterations", iterations, MAX_ITERATIONS), ("slots", slots, MAX_SLOTS)):
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"{name} must be from 1 to {most}.")
-        told: dict[str, Any] = {"input": data_uri(png(images[0])), "seed": seed}
+        result: dict[str, Any] = {"input": data_uri(png(images[0])), "seed": seed}
         with self._begun(seed):
             if "slots" in self.model.capabilities:
-                return told | self._slots(images, iterations, slots)
-            return told | self._sets(images, iterations, slots)
+                return result | self._slots(images, iterations, slots)
+            return result | self._sets(images, iterations, slots)
 
     @contextmanager
     def _begun(self, seed: int) -> Iterator[None]:
@@ -307,7 +307,7 @@ class ScenePlayer(Player):
         attention = predicted.attention
         objects = []
         for place, row in enumerate(predicted.sets[0].detach()):
-            told: dict[str, Any] = {
+            result: dict[str, Any] = {
                 "present": float(row[-1]),
                 "place": [round(float(value), 3) for value in row[:3]],
                 "about": describe_object(row),
@@ -315,9 +315,9 @@ class ScenePlayer(Player):
             }
             if attention is not None:
                 map_ = attention[0, place].detach()
-                told["attention"] = data_uri(png((map_ / map_.max().clamp(min=1e-9))[None]))
-            objects.append(told)
-        return {"objects": sorted(objects, key=lambda told: -told["present"])}
+                result["attention"] = data_uri(png((map_ / map_.max().clamp(min=1e-9))[None]))
+            objects.append(result)
+        return {"objects": sorted(objects, key=lambda result: -result["present"])}
 
 
 class MatrixPlayer(Player):

@@ -1,4 +1,4 @@
-"""Pictures for the page: drawn anew whatever the file was, few at a time, and remembered within a limit."""
+"""Pictures for the page: decoded and encoded again, whatever the file was, few at a time, kept within a limit."""
 
 import io
 import threading
@@ -10,18 +10,18 @@ from unknot.files import Cache
 
 WIDTHS = {"small": 480, "large": 1600}
 MAX_PIXELS = 12_000_000
-"""Of a picture of a checkpoint: 36 MB while it is drawn anew, and two of them are at a time."""
+"""Of a picture of a checkpoint: 36 MB while it is encoded again; at most two are processed at a time."""
 _drawn: Cache[tuple[str, int, int, int | None], bytes] = Cache(64 << 20)
 _drawing = threading.Semaphore(2)
 
 
 def read_picture(path: Path, width: int, changed: int, colours: int | None = None) -> bytes:
-    """A picture drawn anew, so that what is sent is a PNG whatever the file was; no wider than ``width``.
+    """Return a picture encoded again, so that a PNG is sent whatever the file was; no wider than ``width``.
 
     Args:
         path: of the file.
         width: in pixels.
-        changed: when the file was written, so that a new one is read anew.
+        changed: when the file was written, so that a new one is read again.
         colours: fewer make a smaller file.
     """
     return _drawn.get((str(path), width, changed, colours), lambda: _draw(path, width, colours), len)

@@ -1,4 +1,4 @@
-"""A hub of one's own: a Starlette app that speaks enough of the Hub's API for the unmodified client, huggingface_hub.
+"""Your own hub: a Starlette app that speaks enough of the Hub's API for the unmodified client, huggingface_hub.
 
 Everything is addressed by the client's own paths, so that ``HF_ENDPOINT=http://127.0.0.1:8000`` is all it takes.
 """

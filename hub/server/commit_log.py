@@ -86,7 +86,7 @@ class Records:
             private, created = bool(state["private"]), str(state["created"])
             repo = Repo(repo_id, private, created, state["branches"], state["tags"], formerly)
             if "main" not in repo.branches or not all(COMMIT.fullmatch(oid) for oid in repo.heads):
-                raise ValueError("no branch main, or names of commits that are none")
+                raise ValueError("no branch main, or names that are not commits")
             return repo
         except Exception as error:  # whatever a damaged disk may hold
             raise Damaged(f"{repo_id}: repo.json cannot be read ({_reason(error)}).") from None

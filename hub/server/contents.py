@@ -43,7 +43,7 @@ class Contents:
             whole = digest(file, hashlib.sha256()) == sha256
         with suppress(FileNotFoundError), self._lock:
             self._fresh.pop(sha256, None)
-            os.utime(path)  # who is told that it is here need not send it, and has a day for the commit
+            os.utime(path)  # a client that learns that it is here need not send it, and has a day for the commit
         return whole
 
     def incoming(self) -> Incoming:

@@ -48,7 +48,7 @@ class Incoming:
     def keep(self, sha256: str | None = None, size: int | None = None) -> dict[str, Any]:
         """Put it in its place, if its hash and size are the announced ones, and describe it.
 
-        What the disk has spoilt is mended by the way: content that is there already is compared, not believed.
+        Damage on the disk is repaired on the way: content that is there already is compared, not believed.
         """
         digest = self._sha256.hexdigest()
         if (sha256, size) not in ((None, None), (digest, self._size)):

@@ -395,7 +395,7 @@ class Store:
         Nothing is deleted while a commit cannot be read, nor if a repository was moved while this looked.
 
         Args:
-            age: seconds since the content was sent, or somebody was told that it is here.
+            age: seconds since the content was sent, or a client learned that it is here.
         """
         if self.problems:
             return 0

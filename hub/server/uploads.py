@@ -70,7 +70,7 @@ class Uploads:
             path, size = check_file_name(field(file, "path", str)), field(file, "size", int)
             self._check_size(path, size)
             known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
-            # A client leaves out what is here; what the disk has spoilt is not, so that an upload mends it.
+            # A client leaves out what is here; a damaged file is not, so that an upload repairs it.
             here = known.get("size") == size and self.store.contents.holds(known["sha256"], size)
             oid = known["sha256"] if here else None
             sizes |= {} if here else {path: size}

@@ -26,11 +26,11 @@ PATIENCE = 256 << 20  # bytes of a refused upload that are still read, so that i
 HEADERS = 15.0
 """Seconds that a request has for its headers."""
 STALL = 30.0
-"""Seconds after which a body that does not go on is given up; four times as many for an answer nobody takes."""
+"""Seconds after which a stalled body is closed; four times as many for an answer nobody takes."""
 WHOLE = 120.0
 """Seconds that a short body may take."""
 GRACE = 5.0
-"""Seconds that requests have to end once the server was told to stop."""
+"""Seconds that requests have to end once the server was asked to stop."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 T = TypeVar("T")
 

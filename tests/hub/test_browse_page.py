@@ -309,7 +309,7 @@ def test_scatter(page):
     page.wait(lambda: "Total correlation" in page.texts(".axis"))
     first, second = page.all(".chart .point")
     page.browser.execute_script("arguments[0].focus()", first)
-    assert "beta (BetaVAE): MIG 0.100" in page.text(".told")
+    assert "beta (BetaVAE): MIG 0.100" in page.text(".message")
     page.press(Keys.ARROW_RIGHT)
     assert page.browser.switch_to.active_element == second
     page.press(Keys.ENTER)

@@ -119,8 +119,8 @@ function showStatus(count) {
     ["offline", "on this machine (offline)"],
     ["stale", "the hub's last list (it does not answer now)"],
   ]);
-  const told = embedded ? "models run in this browser" : (about.get(store.remote) ?? "");
-  const text = `${shown} · ${told}`;
+  const record = embedded ? "models run in this browser" : (about.get(store.remote) ?? "");
+  const text = `${shown} · ${record}`;
   if (byId("status").textContent !== text) byId("status").textContent = text;
   byId("status").title = store.note ?? "";
   byId("status").dataset.remote = embedded ? "" : store.remote;

@@ -13,11 +13,11 @@ let timer = null;
 
 async function curvesOf(id, isFresh) {
   if (!isFresh && known.has(id)) return known.get(id);
-  const told = embedded
+  const item = embedded
     ? { curves: (await writtenDetail(id)).curves ?? {}, training: false }
     : await get(address(id, "curves"));
-  known.set(id, told);
-  return told;
+  known.set(id, item);
+  return item;
 }
 
 function smoothed(values, share) {
@@ -72,7 +72,7 @@ export function drawCurves(runs, options, change) {
   const part = (name, members, share) => [sets.size > 1 ? el("h3", { class: "set" }, name || "No data set") : null, ...pictureOf(members, term, { log, widest, tallest }, share)];
   const draw = (share) => place.replaceChildren(...[...sets].flatMap(([name, members]) => part(name, members, share)).filter(Boolean));
   const slider = el("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: Number(options.smooth) || 0, name: "smooth", "aria-label": "Smoothing" });
-  // While it is dragged the slider must stay where it is: only the picture is drawn anew.
+  // While it is dragged the slider must stay where it is: only the picture is redrawn.
   slider.addEventListener("input", () => draw(slider.valueAsNumber));
   slider.addEventListener("change", () => change({ smooth: slider.value === "0" ? "" : slider.value }));
   draw(slider.valueAsNumber);
@@ -106,14 +106,14 @@ export async function showCurves(rows) {
     return place.replaceChildren(el("p", { class: "empty" }, hint));
   }
   const draw = async (isFresh) => {
-    const told = await Promise.all(shown.map((row) => curvesOf(row.id, isFresh && known.get(row.id)?.training)));
+    const item = await Promise.all(shown.map((row) => curvesOf(row.id, isFresh && known.get(row.id)?.training)));
     if (page.state.view !== "curves") return;
     if (isFresh && isDragged(place)) return void (timer = setTimeout(() => draw(true).catch(() => {}), EVERY));
-    const runs = shown.map((row, at) => ({ name: nameOf(row), dataset: row.dataset, curves: told[at].curves }));
+    const runs = shown.map((row, at) => ({ name: nameOf(row), dataset: row.dataset, curves: item[at].curves }));
     const focused = document.activeElement?.name;
-    const live = told.filter((one) => one.training).length;
+    const live = item.filter((one) => one.training).length;
     const from = chosen.length ? `${shown.length} chosen runs` : shown.length === 1 ? "1 run" : `${shown.length} runs, the first of each data set; tick “Compare” to choose others`;
-    const about = note(`${from}${live ? ` · ${live} training now, drawn anew every ${EVERY / 1000} s` : ""}`);
+    const about = note(`${from}${live ? ` · ${live} training now, redrawn every ${EVERY / 1000} s` : ""}`);
     place.replaceChildren(about, ...drawCurves(runs, { ...page.state, tallest: 420 }, (change) => update(change)));
     place.dataset.points = countOf(runs);
     if (["term", "log", "smooth"].includes(focused)) place.querySelector(`[name=${focused}]`)?.focus();
@@ -128,13 +128,13 @@ export async function showCurves(rows) {
 }
 
 /* The same on the page of one checkpoint, which watches its own run. */
-export function trainingPart(told) {
-  if (!told.curves) return null;
+export function trainingPart(item) {
+  if (!item.curves) return null;
   const place = el("div");
   const options = { term: "", log: false, smooth: "", widest: 560 };
   let next = null;
   const draw = async (isFresh) => {
-    const { curves, training } = await curvesOf(told.id, isFresh);
+    const { curves, training } = await curvesOf(item.id, isFresh);
     const change = (changed) => {
       Object.assign(options, changed);
       draw(false);
@@ -144,6 +144,6 @@ export function trainingPart(told) {
     clearTimeout(next);
     if (training && !embedded) next = setTimeout(() => place.isConnected && draw(true).catch(() => {}), EVERY);
   };
-  draw(Boolean(told.training)).catch((error) => place.replaceChildren(note(error.message)));
+  draw(Boolean(item.training)).catch((error) => place.replaceChildren(note(error.message)));
   return el("section", { class: "part" }, el("h3", {}, "Training"), place);
 }

@@ -34,55 +34,55 @@ export async function showDetail(toggle) {
   if (page.shownDetail === id) place.replaceChildren(back, title, ...parts);
 }
 
-function livePart(told) {
-  if (told.kind === "latents") return latentsPart(told);
-  if (told.kind === "matrices") return matricesPart(told);
-  if (told.kind === "slots" || told.kind === "sets") return scenesPart(told);
+function livePart(record) {
+  if (record.kind === "latents") return latentsPart(record);
+  if (record.kind === "matrices") return matricesPart(record);
+  if (record.kind === "slots" || record.kind === "sets") return scenesPart(record);
   return null;
 }
 
-function detailParts(told, toggle) {
-  const picked = () => (page.state.compare.includes(told.id) ? "Do not compare" : "Compare");
+function detailParts(record, toggle) {
+  const picked = () => (page.state.compare.includes(record.id) ? "Do not compare" : "Compare");
   const choose = button(picked(), () => {
-    toggle(told.id);
+    toggle(record.id);
     choose.textContent = picked();
   });
-  const files = Object.entries(told.files ?? {}).map(([name, size]) => [name, size.toLocaleString("en")]);
-  const isRemote = !told.local && told.sources.includes("remote") && !embedded;
+  const files = Object.entries(record.files ?? {}).map(([name, size]) => [name, size.toLocaleString("en")]);
+  const isRemote = !record.local && record.sources.includes("remote") && !embedded;
   return [
-    el("div", { class: "row" }, choose, isRemote ? downloadButton(told) : null),
-    told.problem ? warning(told.problem) : null,
-    factList(told),
-    livePart(told),
-    told.load ? section("Load it", snippet(told.load)) : null,
+    el("div", { class: "row" }, choose, isRemote ? downloadButton(record) : null),
+    record.problem ? warning(record.problem) : null,
+    factList(record),
+    livePart(record),
+    record.load ? section("Load it", snippet(record.load)) : null,
     el(
       "div",
       { class: "columns" },
-      section("Scores", scoreTable(told), evaluatePart(told)),
-      el("div", {}, matrixPart(told), trainingPart(told)),
+      section("Scores", scoreTable(record), evaluatePart(record)),
+      el("div", {}, matrixPart(record), trainingPart(record)),
     ),
-    picturesPart(told),
-    told.card ? section("Card", el("div", { class: "markdown" }, markdown(told.card, told.pictures ?? []))) : null,
-    argumentsPart(told.arguments),
+    picturesPart(record),
+    record.card ? section("Card", el("div", { class: "markdown" }, markdown(record.card, record.pictures ?? []))) : null,
+    argumentsPart(record.arguments),
     files.length ? section("Files", table(["file", "bytes"], files)) : null,
-    changePart(told),
+    changePart(record),
   ].filter(Boolean);
 }
 
-function factList(told) {
+function factList(record) {
   const facts = [
-    ["Method", told.model],
-    ["Data set", told.dataset],
-    ["Family", told.family],
-    ["Seed", told.seed],
-    ["Tags", told.tags?.join(", ") || null],
-    ["License", told.license ?? "unknown"],
-    ["Where", told.sources.join(" + ")],
-    ["Changed", told.modified?.slice(0, 16).replace("T", " ")],
-    ["Size", sizeOf(told.bytes)],
-    ["Commit", told.commit],
-    ["Study", told.study],
-    ["Folder", nameOf(told) === told.ref ? null : told.ref],
+    ["Method", record.model],
+    ["Data set", record.dataset],
+    ["Family", record.family],
+    ["Seed", record.seed],
+    ["Tags", record.tags?.join(", ") || null],
+    ["License", record.license ?? "unknown"],
+    ["Where", record.sources.join(" + ")],
+    ["Changed", record.modified?.slice(0, 16).replace("T", " ")],
+    ["Size", sizeOf(record.bytes)],
+    ["Commit", record.commit],
+    ["Study", record.study],
+    ["Folder", nameOf(record) === record.ref ? null : record.ref],
   ];
   const known = facts.filter(([, value]) => value !== null && value !== undefined);
   const entry = ([name, value]) => {
@@ -92,22 +92,22 @@ function factList(told) {
   return el("dl", { class: "about" }, known.map(entry));
 }
 
-export function scoreTable(told) {
-  const around = (name) => (spread(told, name) === undefined ? "" : ` ± ${number(spread(told, name))}`);
-  const rows = Object.keys(told.scores).map((name) => [label(name), el("span", { class: "number" }, number(score(told, name)) + around(name))]);
-  return rows.length ? table(["score", "value"], rows) : note(told.kind === "latents" ? "No scores. `unknot evaluate` measures them." : "No scores.");
+export function scoreTable(record) {
+  const around = (name) => (spread(record, name) === undefined ? "" : ` ± ${number(spread(record, name))}`);
+  const rows = Object.keys(record.scores).map((name) => [label(name), el("span", { class: "number" }, number(score(record, name)) + around(name))]);
+  return rows.length ? table(["score", "value"], rows) : note(record.kind === "latents" ? "No scores. `unknot evaluate` measures them." : "No scores.");
 }
 
 /* Scores are measured on this machine while one looks on. */
-function evaluatePart(told) {
-  if (embedded || !told.local || told.kind !== "latents") return null;
+function evaluatePart(record) {
+  if (embedded || !record.local || record.kind !== "latents") return null;
   const place = el("div", { class: "evaluate", "aria-live": "polite" });
   const watch = async () => {
-    const { job, scores, std } = await get(address(told.id, "progress"));
+    const { job, scores, std } = await get(address(record.id, "progress"));
     if (!place.isConnected) return;
     if (!job || job.state === "done") {
-      const row = store.known.get(told.id);
-      if (job && JSON.stringify(row.scores) !== JSON.stringify(scores)) learn({ ...told, scores, std });
+      const row = store.known.get(record.id);
+      if (job && JSON.stringify(row.scores) !== JSON.stringify(scores)) learn({ ...record, scores, std });
       return offer(job ? "Measured." : "");
     }
     if (job.state === "failed") return offer(job.error);
@@ -119,7 +119,7 @@ function evaluatePart(told) {
     const start = button("Evaluate now", async () => {
       start.disabled = true;
       try {
-        await post(address(told.id, "evaluate"));
+        await post(address(record.id, "evaluate"));
         await watch();
       } catch (error) {
         offer(error.message);
@@ -129,31 +129,31 @@ function evaluatePart(told) {
     place.replaceChildren(start, about);
   };
   offer("");
-  get(address(told.id, "progress")).then(({ job }) => job && ["waiting", "running"].includes(job.state) && watch());
+  get(address(record.id, "progress")).then(({ job }) => job && ["waiting", "running"].includes(job.state) && watch());
   return place;
 }
 
-function argumentsPart(told) {
-  const rows = Object.entries(told ?? {}).map(([name, value]) => [name, JSON.stringify(value)]);
+function argumentsPart(record) {
+  const rows = Object.entries(record ?? {}).map(([name, value]) => [name, JSON.stringify(value)]);
   return rows.length ? section("Arguments", table(["argument", "value"], rows)) : null;
 }
 
-function picturesPart(told) {
-  const isInCard = (picture) => (told.card ?? "").includes(`](${picture.name})`);
-  const pictures = (told.pictures ?? []).filter((picture) => picture.url && !isInCard(picture));
+function picturesPart(record) {
+  const isInCard = (picture) => (record.card ?? "").includes(`](${picture.name})`);
+  const pictures = (record.pictures ?? []).filter((picture) => picture.url && !isInCard(picture));
   if (!pictures.length) return null;
   const figure = ({ url, name }) =>
     el("figure", {}, el("img", { src: url, alt: name, loading: "lazy" }), el("figcaption", {}, name));
   return section("Pictures", el("div", { class: "pictures" }, pictures.map(figure)));
 }
 
-function downloadButton(told) {
-  const size = sizeOf(told.files?.["model.safetensors"] ?? told.bytes);
+function downloadButton(record) {
+  const size = sizeOf(record.files?.["model.safetensors"] ?? record.bytes);
   const node = button(`Download${size ? ` (${size})` : ""}`, async () => {
     node.disabled = true;
     node.textContent = "Downloading…";
     try {
-      learn(await (await post(address(told.id, "download"))).json());
+      learn(await (await post(address(record.id, "download"))).json());
     } catch (error) {
       notify(error.message);
       node.disabled = false;
@@ -163,17 +163,17 @@ function downloadButton(told) {
   return node;
 }
 
-function matrixPart(told) {
+function matrixPart(record) {
   const title = "Codes and factors";
-  if (embedded || told.kind !== "latents") return null;
-  if (!told.local) return section(title, note("Download the model to compute this."));
+  if (embedded || record.kind !== "latents") return null;
+  if (!record.local) return section(title, note("Download the model to compute this."));
   const place = el("div");
   const ask = (text, kind) =>
     button(text, async (event) => {
       event.target.disabled = true;
       place.replaceChildren(note("Computing…"));
       try {
-        place.replaceChildren(heatmap(await (await post(address(told.id, "matrix"), { kind })).json()));
+        place.replaceChildren(heatmap(await (await post(address(record.id, "matrix"), { kind })).json()));
       } catch (error) {
         place.replaceChildren(warning(error.message));
       }
@@ -197,23 +197,23 @@ function heatmap(matrix) {
 }
 
 /* Tags, another name, and away: for what lies in the folders that the page was opened with. */
-function changePart(told) {
-  if (embedded || !told.own) return null;
+function changePart(record) {
+  if (embedded || !record.own) return null;
   const change = async (action, body, then) => {
     try {
-      then(await (await post(address(told.id, action), body)).json());
+      then(await (await post(address(record.id, action), body)).json());
     } catch (error) {
       notify(error.message);
     }
   };
-  const tags = el("input", { type: "text", value: (told.tags ?? []).join(", "), placeholder: "tags, with commas", "aria-label": "Tags, with commas between", name: "tags" });
+  const tags = el("input", { type: "text", value: (record.tags ?? []).join(", "), placeholder: "tags, with commas", "aria-label": "Tags, with commas between", name: "tags" });
   const wanted = () => tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
   const save = button("Save tags", () => change("tag", { tags: wanted() }, learn));
-  const name = el("input", { type: "text", value: told.ref.split(/[\\/]/).pop(), "aria-label": "Name of the folder", name: "name" });
+  const name = el("input", { type: "text", value: record.ref.split(/[\\/]/).pop(), "aria-label": "Name of the folder", name: "name" });
   const rename = button("Rename", () =>
     change("rename", { name: name.value }, (now) => {
-      store.known.delete(told.id);
-      store.known.set(now.id, Object.assign(store.checkpoints.find((row) => row.id === told.id), now));
+      store.known.delete(record.id);
+      store.known.set(now.id, Object.assign(store.checkpoints.find((row) => row.id === record.id), now));
       store.version++;
       learn(now);
       update({ open: now.id });
@@ -222,21 +222,21 @@ function changePart(told) {
   const remove = button("Move to trash…", () => {
     if (remove.textContent === "Move to trash…") return void (remove.textContent = "Click again to confirm");
     change("remove", {}, ({ moved }) => {
-      store.checkpoints = store.checkpoints.filter((row) => row.id !== told.id);
-      store.known.delete(told.id);
+      store.checkpoints = store.checkpoints.filter((row) => row.id !== record.id);
+      store.known.delete(record.id);
       store.version++;
       notify(`It was moved to ${moved}. Delete that folder to free the space.`);
-      update({ view: page.lastList, open: "", compare: page.state.compare.filter((id) => id !== told.id) }, true);
+      update({ view: page.lastList, open: "", compare: page.state.compare.filter((id) => id !== record.id) }, true);
       schedule();
     });
   });
-  const place = told.study
+  const place = record.study
     ? el("p", { class: "note" }, "This is a job of a study, which finds it by its folder: it can be neither renamed nor deleted here.")
     : el("div", { class: "row" }, name, rename, remove);
   const repo = el("input", { type: "text", placeholder: "USER/NAME", "aria-label": "Repository on the hub", name: "repo" });
   const publish = button("Publish privately", () =>
     change("push", { repo: repo.value.trim() }, ({ address }) => notify(`Published: ${address}`)),
   );
-  const publishing = told.local ? el("div", { class: "row" }, repo, publish) : null;
+  const publishing = record.local ? el("div", { class: "row" }, repo, publish) : null;
   return section("Change", el("div", { class: "row" }, tags, save), place, publishing);
 }

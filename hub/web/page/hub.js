@@ -12,8 +12,8 @@ async function ask(path, limit = Infinity) {
   const headers = token() ? { authorization: `Bearer ${token()}` } : {};
   const response = await fetch(path, { headers });
   if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Error(told.error ?? `The hub refused (${response.status}).`);
+    const record = await response.json().catch(() => ({}));
+    throw new Error(record.error ?? `The hub refused (${response.status}).`);
   }
   if (Number(response.headers.get("content-length")) > limit) throw new Error("This file is too long to be shown.");
   return response;
@@ -55,11 +55,11 @@ async function showIndex() {
     const mine = ++asked;
     history.replaceState(null, "", box.value ? `/?search=${encodeURIComponent(box.value)}` : "/");
     try {
-      const told = await json(`/api/models?limit=${PAGE}&search=${encodeURIComponent(box.value)}`);
+      const record = await json(`/api/models?limit=${PAGE}&search=${encodeURIComponent(box.value)}`);
       if (mine !== asked) return;
-      byId("status").textContent = told.length === PAGE ? `the ${PAGE} newest` : `${told.length} repositories`;
-      place.replaceChildren(told.length ? indexTable(told) : note("Nothing here."));
-      document.body.dataset.shown = String(told.length);
+      byId("status").textContent = record.length === PAGE ? `the ${PAGE} newest` : `${record.length} repositories`;
+      place.replaceChildren(record.length ? indexTable(record) : note("Nothing here."));
+      document.body.dataset.shown = String(record.length);
     } catch (error) {
       place.replaceChildren(warning(error.message));
     }

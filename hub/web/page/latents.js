@@ -10,21 +10,21 @@ const MAX_SHOWN = 64;
 const SAMPLES = 16;
 const REACH = 100;
 
-export function latentsPart(told) {
-  if (!embedded && !told.local) return section("Live latents", note("Download the model to move its latents."));
-  if (embedded && !told.live) return drawnPart(told);
+export function latentsPart(record) {
+  if (!embedded && !record.local) return section("Live latents", note("Download the model to move its latents."));
+  if (embedded && !record.live) return drawnPart(record);
   const place = el("div", {}, note("Loading the model…"));
   const made = section("Live latents", place);
-  playerOf(told, !embedded)
-    .then(async (player) => place.replaceChildren(...(await livePanel(told, player))))
-    .catch((error) => place.replaceChildren(warning(error.message), ...(embedded ? [drawnPart(told)] : [])));
+  playerOf(record, !embedded)
+    .then(async (player) => place.replaceChildren(...(await livePanel(record, player))))
+    .catch((error) => place.replaceChildren(warning(error.message), ...(embedded ? [drawnPart(record)] : [])));
   return made;
 }
 
 /* Pictures of what each latent does, where a page without a server cannot run the model. */
-function drawnPart(told) {
-  if (!told.drawn) return section("Latents", note(told.undrawn ?? "This model is not part of this page. `unknot browse` moves its latents."));
-  const { codes, order, kl, strips, input, reconstruction } = told.drawn;
+function drawnPart(record) {
+  if (!record.drawn) return section("Latents", note(record.undrawn ?? "This model is not part of this page. `unknot browse` moves its latents."));
+  const { codes, order, kl, strips, input, reconstruction } = record.drawn;
   const line = (latent) => el("li", {}, latentTitle(latent, kl), el("img", { src: strips[String(latent)], alt: `What z${latent} does from −2 to 2`, class: "strip" }));
   const images = el("div", { class: "images" }, input ? figureOf(input, "Input") : null, figureOf(reconstruction, input ? "Reconstruction" : "Start"));
   const lists = lineLists(order, kl, codes.length, line);
@@ -65,7 +65,7 @@ function addressed(count) {
 }
 const toAddress = (codes) => update({ z: codes.map((value) => parseFloat(value.toFixed(3))).join(",") });
 
-async function livePanel(told, player) {
+async function livePanel(record, player) {
   const { kl, latents } = player;
   const shape = player.shape ?? [1, 1, 1];
   const order = Array.from(kl.keys()).sort((a, b) => kl[b] - kl[a]).slice(0, MAX_SHOWN);
@@ -125,7 +125,7 @@ async function livePanel(told, player) {
   const upload = attempt(async (file) => begin(await player.upload(file)));
   const file = fileInput(upload);
   const starts = el("div", { class: "row starts" }, "Start from",
-    player.hasImages ? button(`a random image of ${told.dataset ?? "the data set"}`, attempt(async () => begin(await player.start("data")))) : null,
+    player.hasImages ? button(`a random image of ${record.dataset ?? "the data set"}`, attempt(async () => begin(await player.start("data")))) : null,
     button("the prior", attempt(async () => begin(await player.start("prior")))),
     button("an image of yours…", () => file.click()), file,
   );

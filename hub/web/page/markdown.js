@@ -23,7 +23,7 @@ export function markdown(text, pictures = []) {
     if (block) blocks.push(block);
   }
   const isCut = text.length > CARD_LIMIT || reader.place < reader.lines.length;
-  if (isCut) blocks.push(note("The card goes on; this is its beginning."));
+  if (isCut) blocks.push(note("Only the beginning of the card is shown."));
   return blocks.length ? blocks : [note("No card.")];
 }
 

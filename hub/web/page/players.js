@@ -153,18 +153,18 @@ class ServerPlayer {
   }
 }
 
-/* The player of a checkpoint; `told.live` says where its files are. */
-export async function playerOf(told, isServed) {
+/* The player of a checkpoint; `record.live` says where its files are. */
+export async function playerOf(record, isServed) {
   try {
-    if (!told.live) throw new Error("Its files are not part of this page.");
-    const model = await LiveModel.load(told.live.config, told.live.weights);
+    if (!record.live) throw new Error("Its files are not part of this page.");
+    const model = await LiveModel.load(record.live.config, record.live.weights);
     if (model.kind !== "latents") throw new Error("This model has no latents to move.");
-    const player = new BrowserPlayer(model, told.live);
+    const player = new BrowserPlayer(model, record.live);
     await player.prepare();
     return player;
   } catch (error) {
     if (!isServed) throw error;
-    const player = new ServerPlayer(told.id);
+    const player = new ServerPlayer(record.id);
     await player.prepare();
     return player;
   }

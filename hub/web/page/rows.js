@@ -104,8 +104,8 @@ function chooser(columns) {
 export function showRows(rows, toggle) {
   const { state } = page;
   const known = new Set(allColumns());
-  const told = state.columns ? state.columns.split(",").map(decodeURIComponent) : defaultColumns(rows);
-  seen.columns = [...new Set(told)].filter((column) => known.has(column));
+  const record = state.columns ? state.columns.split(",").map(decodeURIComponent) : defaultColumns(rows);
+  seen.columns = [...new Set(record)].filter((column) => known.has(column));
   seen.rows = sorted(state.grouped ? grouped(rows) : rows, state.sort, state.turned);
   seen.toggle = toggle;
   const isRight = (column) =>

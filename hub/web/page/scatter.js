@@ -85,7 +85,7 @@ function scatterOf(points, xName, yName) {
     });
   const { root, x, y, box } = chart(reach(xName), reach(yName), [label(xName), label(yName)]);
   const hint = "Point at a checkpoint, or tab to the chart and use the arrow keys; Enter opens it.";
-  const told = el("p", { class: "told", "aria-live": "polite" }, hint);
+  const record = el("p", { class: "message", "aria-live": "polite" }, hint);
   const places = points.map((row) => [x(score(row, xName)), y(score(row, yName))]);
   const markers = points.map((row, place) => {
     const value = (name) => {
@@ -94,7 +94,7 @@ function scatterOf(points, xName, yName) {
     };
     const about = row.members ? seedsOf(row) : (row.model ?? "unknown");
     const text = `${nameOf(row)} (${about}): ${value(xName)}, ${value(yName)}`;
-    const tell = () => (told.textContent = text);
+    const tell = () => (record.textContent = text);
     const named = { tabindex: place ? -1 : 0, role: isOne(row) ? "link" : "img", "aria-label": text, "data-id": row.id };
     const does = { click: () => isOne(row) && openDetail(row.id), mouseenter: tell, focus: tell };
     const node = marker(methodPlace(row), ...places[place], { ...named, ...does });
@@ -123,5 +123,5 @@ function scatterOf(points, xName, yName) {
   });
   const present = [...new Set(points.map(methodPlace))].sort((a, b) => a - b);
   const signs = legend(present.map((place) => [place, store.methods[place] ?? "unknown"]));
-  return [correlations(points, xName, yName), root, signs, told].filter(Boolean);
+  return [correlations(points, xName, yName), root, signs, record].filter(Boolean);
 }

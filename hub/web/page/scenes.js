@@ -64,22 +64,22 @@ function lookOf(attention, k, [height, width]) {
   return paint(canvasOf([1, height, width], { class: "pixels look", "aria-label": "where it looks" }), map.map((value) => value / largest), [1, height, width]);
 }
 
-export function scenesPart(told) {
-  const title = told.kind === "slots" ? "Live slots" : "Live sets";
-  if (embedded && !told.live) return told.seen ? section(title, ...sceneOf(told.seen)) : null;
-  if (!embedded && !told.local) return section(title, note("Download the model to use it."));
+export function scenesPart(record) {
+  const title = record.kind === "slots" ? "Live slots" : "Live sets";
+  if (embedded && !record.live) return record.seen ? section(title, ...sceneOf(record.seen)) : null;
+  if (!embedded && !record.local) return section(title, note("Download the model to use it."));
   const place = el("div");
-  const requested = { seed: 0, iterations: own0(told, "num_iterations", 3), slots: own0(told, "num_slots", 7), file: null };
+  const requested = { seed: 0, iterations: own0(record, "num_iterations", 3), slots: own0(record, "num_slots", 7), file: null };
   const onServer = async ({ seed, iterations, slots, file }) => {
     const query = new URLSearchParams({ seed, iterations, slots });
     const answer = file
-      ? await post(address(told.id, `upload?${query}`), file)
-      : await post(address(told.id, "look"), { origin: "data", seed, iterations, slots });
+      ? await post(address(record.id, `upload?${query}`), file)
+      : await post(address(record.id, "look"), { origin: "data", seed, iterations, slots });
     return answer.json();
   };
   let viewer = null;
   const open = async () => {
-    const here = told.live && (await SceneViewer.load(told.live).catch((error) => (embedded ? Promise.reject(error) : null)));
+    const here = record.live && (await SceneViewer.load(record.live).catch((error) => (embedded ? Promise.reject(error) : null)));
     viewer = here ?? { look: onServer };
   };
   const look = newestOnly(
@@ -87,7 +87,7 @@ export function scenesPart(told) {
       if (!viewer) await open();
       place.replaceChildren(...sceneOf(await viewer.look(requested)));
     },
-    (message) => place.replaceChildren(warning(message), ...(told.seen ? sceneOf(told.seen) : [])),
+    (message) => place.replaceChildren(warning(message), ...(record.seen ? sceneOf(record.seen) : [])),
   );
   const slider = (name, text, most) => {
     const shown = el("output", {}, String(requested[name]));
@@ -109,7 +109,7 @@ export function scenesPart(told) {
     look();
   });
   const bar = el("div", { class: "row starts" }, "Look at", another, button("an image of yours…", () => file.click()), file);
-  const hasSlots = told.arguments?.num_iterations !== undefined;
+  const hasSlots = record.arguments?.num_iterations !== undefined;
   const sliders = hasSlots ? el("div", { class: "row sliders" }, slider("iterations", "Iterations", 12), slider("slots", "Slots", 16)) : null;
   place.replaceChildren(note("Loading the model…"));
   look();
@@ -119,15 +119,15 @@ export function scenesPart(told) {
 }
 
 /* Models that complete a matrix of panels. */
-export function matricesPart(told) {
+export function matricesPart(record) {
   const title = "A matrix to complete";
-  if (embedded) return told.seen ? section(title, ...matrixOf(told.seen)) : null;
-  if (!told.local) return section(title, note("Download the model to use it."));
+  if (embedded) return record.seen ? section(title, ...matrixOf(record.seen)) : null;
+  if (!record.local) return section(title, note("Download the model to use it."));
   const place = el("div", {}, note("Loading the model…"));
   let seed = 0;
   const look = newestOnly(
     async () => {
-      const answer = await post(address(told.id, "look"), { origin: "data", seed });
+      const answer = await post(address(record.id, "look"), { origin: "data", seed });
       place.replaceChildren(...matrixOf(await answer.json()));
     },
     (message) => place.replaceChildren(warning(message)),
@@ -151,8 +151,8 @@ function matrixOf({ context, answers, right, picked }) {
   return [el("div", { class: "matrix" }, panels, asked), el("div", { class: "scene answers" }, answers.map(answerOf))];
 }
 
-function own0(told, name, otherwise) {
-  const value = told.arguments && Object.hasOwn(told.arguments, name) ? told.arguments[name] : otherwise;
+function own0(record, name, otherwise) {
+  const value = record.arguments && Object.hasOwn(record.arguments, name) ? record.arguments[name] : otherwise;
   return Number.isInteger(value) ? value : otherwise;
 }
 

@@ -19,8 +19,8 @@ export async function request(path, options = {}) {
     throw new Error("The server does not answer. Is `unknot browse` still running?");
   }
   if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Error(told.error ?? `The server refused (${response.status}).`);
+    const record = await response.json().catch(() => ({}));
+    throw new Error(record.error ?? `The server refused (${response.status}).`);
   }
   return response;
 }

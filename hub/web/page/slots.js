@@ -239,15 +239,15 @@ const OWN_DEFAULTS = new Map([["SlotAutoEncoder", { num_slots: 7, strides: [1, 1
 
 export function slotModel(config, weights) {
   const given = Object.fromEntries(Object.entries(config.arguments).filter(([, value]) => value !== null));
-  const told = { ...DEFAULTS, ...OWN_DEFAULTS.get(config.model), ...given };
-  const slots = count(told.num_slots, "num_slots", MAX_SLOTS);
-  const iterations = count(told.num_iterations, "num_iterations", MAX_ITERATIONS);
+  const record = { ...DEFAULTS, ...OWN_DEFAULTS.get(config.model), ...given };
+  const slots = count(record.num_slots, "num_slots", MAX_SLOTS);
+  const iterations = count(record.num_iterations, "num_iterations", MAX_ITERATIONS);
   if (config.model === "SlotAutoEncoder" && config.arguments.decoder) throw new Error("A model with slots and a decoder of its own runs in Python only.");
-  const tokens = tokensOf(weights, told);
+  const tokens = tokensOf(weights, record);
   const { shape } = tokens;
-  const base = { kind: "slots", shape, slots, iterations, width: told.slot_dim, cost: { look: tokens.cost } };
+  const base = { kind: "slots", shape, slots, iterations, width: record.slot_dim, cost: { look: tokens.cost } };
   if (config.model === "SlotMLPSetPredictor") {
-    const { pooled = 8, hidden_dim = 512, slot_dim } = told;
+    const { pooled = 8, hidden_dim = 512, slot_dim } = record;
     const inputs = tokens.channels * count(pooled, "pooled", 64) ** 2;
     const widths = [count(hidden_dim, "hidden_dim", 65536), hidden_dim, slots * slot_dim];
     const mlp = sequence([linear(weights, "mlp.0", widths[0]), relu(), linear(weights, "mlp.2", widths[1]), relu(), linear(weights, "mlp.4", widths[2])], [inputs]);
@@ -258,7 +258,7 @@ export function slotModel(config, weights) {
     };
     return { ...base, kind: "sets", iterations: null, look };
   }
-  const attention = attentionOf(weights, told, tokens.channels);
+  const attention = attentionOf(weights, record, tokens.channels);
   base.isLearned = attention.isLearned;
   const find = (image, noise, steps) => attention.run(tokens.run(image), attention.start(noise.length / attention.width, noise), steps);
   if (config.model === "SlotSetPredictor") {
@@ -270,7 +270,7 @@ export function slotModel(config, weights) {
     return { ...base, kind: "sets", look };
   }
   const embed = position(weights, "position", attention.width);
-  const decoder = slotDecoder(weights, attention.width, told);
+  const decoder = slotDecoder(weights, attention.width, record);
   const small = shape.slice(1).map((side) => Math.ceil(side / 16));
   const look = (image, noise, steps) => decompose(embed, decoder, find(image, noise, steps).slots, attention.width, small, shape);
   return { ...base, cost: { look: tokens.cost + slots * decoder.cost }, look };

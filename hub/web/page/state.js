@@ -45,15 +45,15 @@ export function nameOf(row) {
 
 export async function detailOf(id) {
   if (!details.has(id)) details.set(id, await (embedded ? writtenDetail(id) : get(`api/checkpoints/${id}`)));
-  const told = details.get(id);
-  if (told.error) throw new Error(told.error);
-  return { ...store.known.get(id), ...told };
+  const record = details.get(id);
+  if (record.error) throw new Error(record.error);
+  return { ...store.known.get(id), ...record };
 }
 
-export function learn(told) {
-  details.set(told.id, told);
-  const row = store.known.get(told.id);
-  if (row) Object.assign(row, Object.fromEntries(Object.keys(row).map((name) => [name, told[name] ?? row[name]])));
+export function learn(record) {
+  details.set(record.id, record);
+  const row = store.known.get(record.id);
+  if (row) Object.assign(row, Object.fromEntries(Object.keys(row).map((name) => [name, record[name] ?? row[name]])));
   page.shownDetail = null;
   store.version++;
   schedule();
@@ -90,10 +90,10 @@ export function take(listed) {
 }
 
 export function readHash() {
-  const told = new URLSearchParams(location.hash.slice(1));
-  const text = (name, fallback = "") => told.get(name) ?? fallback;
+  const record = new URLSearchParams(location.hash.slice(1));
+  const text = (name, fallback = "") => record.get(name) ?? fallback;
   const min = new Map();
-  for (const bound of told.getAll("min")) {
+  for (const bound of record.getAll("min")) {
     const [name, value] = bound.split(":");
     if (Number.isFinite(parseFloat(value))) min.set(name, parseFloat(value));
   }
@@ -105,14 +105,14 @@ export function readHash() {
 }
 
 export function hashOf(wanted) {
-  const told = new URLSearchParams();
+  const record = new URLSearchParams();
   for (const [name, value] of Object.entries(wanted)) {
-    if (name === "min") for (const [bound, least] of value) told.append("min", `${bound}:${least}`);
-    else if (name === "compare") value.length && told.set(name, value.join(","));
+    if (name === "min") for (const [bound, least] of value) record.append("min", `${bound}:${least}`);
+    else if (name === "compare") value.length && record.set(name, value.join(","));
     else if (value && !(name === "view" && value === "gallery") && !(name === "sort" && value === BEST))
-      told.set(name, value === true ? "1" : value);
+      record.set(name, value === true ? "1" : value);
   }
-  return `#${told}`;
+  return `#${record}`;
 }
 
 export function update(change, isStep = false) {
@@ -235,8 +235,8 @@ function groupOf(settings, members) {
     if (values.length > 1)
       std[name] = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
   }
-  const told = settings.filter(([name]) => store.varying.includes(name)).map(([name, value]) => `${name} ${value}`);
-  const name = [first.model ?? "?", ...told].join(", ");
+  const record = settings.filter(([name]) => store.varying.includes(name)).map(([name, value]) => `${name} ${value}`);
+  const name = [first.model ?? "?", ...record].join(", ");
   const about = { ref: name, sources: ["group"], seed: null, members };
   return { ...first, ...about, arguments: Object.fromEntries(settings), scores, std };
 }
