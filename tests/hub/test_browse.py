@@ -802,7 +802,7 @@ def test_what_costs_something_needs_the_page(served, headers, status):
         ("127.0.0.1:8800", 200),
         ("localhost:1", 200),
         ("[::1]:8800", 200),
-        ("192.168.0.7", 200),
+        ("192.168.0.7", 403),
         ("evil.example", 403),
         ("127.0.0.1.evil.example:8800", 403),
         ("localhost.evil.example", 403),
