@@ -30,6 +30,8 @@ def site(tmp_path_factory) -> Path:
     if "UNKNOT_SITE" in os.environ:
         return Path(os.environ["UNKNOT_SITE"]).resolve()
     folder = tmp_path_factory.mktemp("site")
+    for page in DOCS.parent.glob("*.md"):  # two of which pages include
+        shutil.copy(page, folder)
     shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("examples", "sg_execution_times.rst"))
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "docs", "site"]
     environment = os.environ | {"UNKNOT_DOCS_GALLERY": "0", "OMP_NUM_THREADS": "1"}
