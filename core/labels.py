@@ -13,6 +13,9 @@ import numpy.typing as npt
 from unknot.arguments import whole
 
 Kind = Literal["categorical", "ordered", "circular", "continuous"]
+
+Law = Literal["training", "independent", "held_out"]
+"""Distributions of the factors of a weighted data set: its own, independent factors, or combinations of weight 0."""
 Binning = Literal["uniform", "quantile"]
 BINS = 20
 MISSING = -1

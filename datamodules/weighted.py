@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -13,9 +13,7 @@ from torch import Tensor
 from unknot.arguments import positive
 from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.views import View
-
-Law = Literal["training", "independent", "held_out"]
-"""Distributions of the factors of a weighted data set: its own, independent factors, or combinations of weight 0."""
+from unknot.labels import Law
 
 ROUNDS = 10_000  # of proposals: what is drawn again has a chance in each
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from unknot.arguments import did_you_mean
-from unknot.datamodules.weighted import Law
+from unknot.labels import Law
 
 KEYS = {"metrics", "label", "num_train", "num_test", "seed", "repeats", "labels", "law"}
 LABEL_KEYS = ("num_labels", "labelling", "label_seed")

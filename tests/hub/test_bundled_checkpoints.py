@@ -37,7 +37,7 @@ def cache(monkeypatch, tmp_path_factory):
 NAMES = [name.partition("/")[2] for name in refs.bundled_names()]
 
 
-NOT_TRAINED_YET = {"HFSVAE", "QLAE", "SlowVAE"}
+NOT_TRAINED_YET = {"DINOSAUR", "HFSVAE", "QLAE", "SlowVAE"}
 
 
 def test_every_class_of_the_zoo_is_there():
@@ -154,11 +154,8 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     card = (folder / "README.md").read_bytes()
     assert bundle.add_scores(recipe.name, ["sap", "mig"], tmp_path / "out") == {}
     assert (folder / "README.md").read_bytes() == card
-    # Scores from the training stay if they are those of these weights, and are computed again if not.
+    # Weights were rounded, so scores that the training brought along are computed again.
     brought = {"protocol": dict(scores.protocol), "scores": dict(scores) | {"sap": 0.5}}
-    kept = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
-    assert kept == {"mig": scores["mig"], "sap": 0.5}
-    brought["scores"]["mig"] += 1e-3
     again = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
     assert again == evaluate(made, "dsprites", ["mig", "sap"], **few)
     monkeypatch.setattr(bundle, "NOISE", -1.0)  # whatever moves, moves too much

@@ -11,10 +11,9 @@ from unknot.hub.browser.index import Index
 from unknot.hub.browser.players import Players
 from unknot.hub.model_card import Facts, metadata_of, snippet
 from unknot.hub.publishing import prepare
-from unknot.zoo import Model, register_model
+from unknot.zoo import MODELS, Model, register_model
 
 
-@register_model
 class PlainAutoEncoder(Model):
     """No VAE: it has none of their methods but the two that its capabilities promise."""
 
@@ -31,6 +30,13 @@ class PlainAutoEncoder(Model):
 
     def decode(self, codes):
         return self.up(codes).sigmoid().unflatten(1, self.image_shape)
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    register_model(PlainAutoEncoder)
+    yield
+    del MODELS["PlainAutoEncoder"]
 
 
 @pytest.fixture

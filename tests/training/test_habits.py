@@ -238,7 +238,7 @@ def test_true_precision(name, precision, dtype):
     assert any(not torch.equal(value, before[key].to(dtype)) for key, value in model.state_dict().items())
     codes = model.represent(next(iter(data(name)))[0])
     assert codes.isfinite().all()
-    if hasattr(model, "reconstruct"):
+    if "decode" in model.capabilities:
         assert model.reconstruct(torch.rand(2, *SHAPE)).shape == (2, *SHAPE)
 
 

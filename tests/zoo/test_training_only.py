@@ -51,7 +51,7 @@ def test_codes_and_images_are_those_of_the_whole_model(model, slim, tmp_path):
 def test_training_on_says_so_once_and_works(slim, tmp_path):
     loaded = FactorVAE.from_pretrained(slim)
     before = loaded.discriminator[0].weight.clone()
-    with pytest.warns(UserWarning, match="without what serves training alone: its discriminator is not the one"):
+    with pytest.warns(UserWarning, match="its discriminator is missing from the checkpoint"):
         fitted(loaded, tmp_path)
     assert not torch.equal(loaded.discriminator[0].weight, before)
     with warnings.catch_warnings(record=True) as caught:  # from now on it is its own
@@ -70,7 +70,7 @@ def test_a_model_that_starts_from_it_keeps_its_own(slim, tmp_path):
     assert torch.equal(started.discriminator[0].weight, discriminator)
     x = torch.rand(3, *SHAPE)
     assert torch.equal(started.reconstruct(x), FactorVAE.from_pretrained(slim).reconstruct(x))
-    with pytest.warns(UserWarning, match="its discriminator is not the one"):
+    with pytest.warns(UserWarning, match="its discriminator is missing from the checkpoint"):
         fitted(started, tmp_path)
 
 
