@@ -159,7 +159,15 @@ def test_made_from_a_run(tmp_path, cache, monkeypatch):
     again = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
     assert again == evaluate(made, "dsprites", ["mig", "sap"], **few)
     monkeypatch.setattr(bundle, "NOISE", -1.0)  # whatever moves, moves too much
-    bundle.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
+    single = bundle.ship(recipe.name, trained, tmp_path / "out", metrics=["mig"], **few)
+    # In single precision, the training's scores stay if they agree with these weights, and are computed again if not.
+    brought["scores"] = dict(single) | {"sap": 0.5}
+    kept = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    assert kept == {"mig": single["mig"], "sap": 0.5}
+    brought["scores"]["mig"] += 1e-3
+    measured = bundle.ship(recipe.name, replace(trained, scores=brought), tmp_path / "out", metrics=["mig"], **few)
+    assert measured["mig"] == single["mig"]
+    assert measured["sap"] != 0.5
     for one, other in zip(before.parameters(), load(folder).parameters(), strict=True):
         assert torch.equal(one, other)
     assert "Weights are in single precision" in show(folder).body

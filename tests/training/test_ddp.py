@@ -57,7 +57,7 @@ import sys
 import torch
 from unknot.lightning import pl
 from unknot.datamodules import AbstractDSprites, Coarse, DSprites, MatrixDataModule
-from unknot.datamodules import FactorDataModule, LabelledDataModule, PairDataModule
+from unknot.datamodules import FactorDataModule, FeatureScenes, LabelledDataModule, PairDataModule, Tetrominoes
 from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.zoo import MODELS
@@ -67,17 +67,19 @@ SLOTS = {
     "SlotMLPSetPredictor": {"warmup_steps": 0, "hidden_dim": 32},
     "DSPNSetPredictor": {"hidden_dim": 16, "num_iterations": 2},
     "SlotAutoEncoder": {"warmup_steps": 0, "strides": (2, 2, 1, 1), "channels": 16},
+    "DINOSAUR": {"image_shape": (75, 7, 7), "num_slots": 4, "slot_dim": 32, "hidden_dim": 64, "warmup_steps": 0},
 }
 
 torch.set_num_threads(1)
 dataset, states = DSprites(), {}
 for name, model_class in MODELS.items():
-    if name == "DINOSAUR":  # trains on features of a frozen network
-        continue
     pl.seed_everything(0)
     if name == "WReN":
         grid = Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4))
         data = MatrixDataModule(grid, panels="images", batch_size=2, num_val_batches=1)
+    elif name == "DINOSAUR":
+        features = FeatureScenes(Tetrominoes(), backbone=lambda images: torch.nn.functional.pixel_unshuffle(images, 5))
+        data = SetDataModule(features, batch_size=4, num_val_batches=1)
     elif name in SLOTS:
         data = SetDataModule(ClevrScenes(image_size=32, max_objects=4, samples=1), batch_size=4, num_val_batches=1)
     elif name.startswith("S2") or name == "SupervisedVAE":
