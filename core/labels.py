@@ -94,7 +94,12 @@ def read_column(
 
 
 def discretize(values: Any, bins: int = BINS, method: Binning = "uniform") -> npt.NDArray[np.int64]:
-    """Cut each column of numbers into bins: ``[N]`` or ``[N, F]`` to classes 0..bins-1, -1 where a number is NaN.
+    r"""Cut each column of numbers into bins: ``[N]`` or ``[N, F]`` to classes 0..bins-1, -1 where a number is NaN.
+
+    .. math::
+        z_i = \min\left(B - 1,\ \left\lfloor B\, \frac{x_i - \min_j x_j}{\max_j x_j - \min_j x_j} \right\rfloor\right)
+
+    Thesis: section "Disentanglement_lib", paragraph "Hyperparameters and Differences with Previous Implementations".
 
     Args:
         values: continuous factors or codes.

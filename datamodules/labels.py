@@ -127,6 +127,8 @@ class LabelledImages(NamedTuple):
 class LabelledDataModule(FactorDataModule):
     """Unlabelled images, and with every batch as many images from a small labelled set.
 
+    Thesis: section "Unsupervised training with supervised model selection", kinds of labels.
+
     A batch is ``(images, labelled_images, labels)``. The labelled set is drawn once, by a seed of its own; 90 % of it
     train, 10 % validate. Labelled images are drawn i.i.d. from it (the reference goes through it in order). Labels are
     divided by the number of values of their factor, as in the reference: 0, 1/n, ..., (n-1)/n. Validation batches bring

@@ -11,7 +11,18 @@ from unknot.datamodules.stream import FactorDataModule
 
 
 class PairDataModule(FactorDataModule):
-    """Pairs whose second image has one or k factors of the first re-sampled.
+    r"""Pairs whose second image has one or k factors of the first re-sampled.
+
+    .. math:: z \sim p(z)
+
+    .. math:: \tilde z_i \sim p(\tilde z_i)\ (i \in S)
+
+    .. math:: x_1 = g(z)
+
+    .. math:: x_2 = g(f(z, \tilde z, S))
+
+    Thesis: Eqs. "eq:generative-model-1" to "eq:generative-model-4", section "Problem Setting" of the
+    weakly-supervised chapter.
 
     Section "Experimental Results" of the chapter "Weakly-Supervised Disentanglement": the first image is drawn i.i.d.;
     "then, we sample either one factor (corresponding to sparse changes) or k factors of variation (to allow potentially

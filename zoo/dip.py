@@ -22,7 +22,13 @@ def covariance(x: Tensor) -> Tensor:
 
 
 class DIPVAEI(VAE):
-    """DIP-VAE-I: the covariance of the means is drawn to the identity.
+    r"""DIP-VAE-I: the covariance of the means is drawn to the identity.
+
+    .. math::
+        \max\; \mathrm{ELBO} - \lambda_{od}\sum_{i\neq j}\left[\mathrm{Cov}_{p(x)}[\mu_\phi(x)]\right]_{ij}^2 -
+        \lambda_d\sum_i\left(\left[\mathrm{Cov}_{p(x)}[\mu_\phi(x)]\right]_{ii}-1\right)^2
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Disentangled Priors".
 
     Args:
         lambda_od: weight λ_od of the off-diagonal entries; the study sweeps 1, 2, 5, 10, 20, 50.
@@ -58,7 +64,13 @@ class DIPVAEI(VAE):
 
 
 class DIPVAEII(DIPVAEI):
-    """DIP-VAE-II: the covariance of the codes is drawn to the identity; ``lambda_d`` defaults to λ_od.
+    r"""DIP-VAE-II: the covariance of the codes is drawn to the identity; ``lambda_d`` defaults to λ_od.
+
+    .. math::
+        \max\; \mathrm{ELBO} - \lambda_{od}\sum_{i\neq j}\left[\mathrm{Cov}_{q_\phi}[z]\right]_{ij}^2 -
+        \lambda_d\sum_i\left(\left[\mathrm{Cov}_{q_\phi}[z]\right]_{ii}-1\right)^2
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Disentangled Priors".
 
     Arguments as for :class:`DIPVAEI`.
 

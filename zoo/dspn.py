@@ -17,6 +17,8 @@ from unknot.zoo.set_prediction import PredictedSets, SetPredictor, check_targets
 class DSPNSetPredictor(SetPredictor):
     """Deep Set Prediction Network (Zhang et al., 2019): the set whose encoding is closest to that of the image.
 
+    Thesis: section "Example Application: Set Prediction", the baseline.
+
     From a learned start, T steps of gradient descent on the set y:
 
         y ← y - η ∂/∂y Huber(encode(y), encode(image))

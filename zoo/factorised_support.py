@@ -65,7 +65,12 @@ def all_pairs(latent_dim: int, device: torch.device | None = None) -> Tensor:
 
 
 class HFSVAE(VAE):
-    """VAE with Hausdorff factorised support (Roth et al., 2023): codes may correlate, no combination may be missing.
+    r"""VAE with Hausdorff factorised support (Roth et al., 2023): codes may correlate, no combination may be missing.
+
+    .. math::
+        \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] - \beta\,
+        D_{KL}(q_\phi(z|x)\,\|\,p(z))\right] - \gamma \sum_{(a,b)} \max_{i,j} \min_k \left\|(z_{ia}, z_{jb}) -
+        (z_{ka}, z_{kb})\right\|^2
 
     The distance is taken on the means of the batch, between ``num_pairs`` random pairs of codes. γ is relative to
     -log p(x|z) summed over pixels; the paper searches β in 0 to 16 and γ in 0.1 to 10,000, and γ in 80 to 2,000 with

@@ -27,7 +27,9 @@ HALVED_AFTER = 100_000
 
 
 class DINOSAUR(Model):
-    """DINOSAUR (Seitzer et al., 2023) on given features ``[B, F, h, w]``, with its MLP decoder.
+    r"""DINOSAUR (Seitzer et al., 2023) on given features ``[B, F, h, w]``, with its MLP decoder.
+
+    .. math:: \min\; \tfrac{1}{PF}\left\|h - \sum_k \mathrm{softmax}_k(m_k)\,\hat h_k\right\|^2
 
     Tokens pass LayerNorm and an MLP, Slot Attention groups them, and every slot is decoded on its own at every place,
     together with how much it has to say there. These weights are the masks. Nothing is asked of pixels, so that texture

@@ -51,7 +51,13 @@ class Likelihood(nn.Module):
 
 
 class Bernoulli(Likelihood):
-    """Bernoulli likelihood of each pixel, by its logit, as in the studies: the cross-entropy, also of grey pixels.
+    r"""Bernoulli likelihood of each pixel, by its logit, as in the studies: the cross-entropy, also of grey pixels.
+
+    .. math:: -\log p(x|z) = -\sum_p x_p \log\sigma(l_p) + (1 - x_p)\log\left(1 - \sigma(l_p)\right)
+
+    .. math:: l = \mathrm{decoder}(z)
+
+    Thesis: section "Disentanglement_lib", paragraph "Inductive Biases".
 
     >>> Bernoulli()(torch.ones(2, 1, 4, 4), torch.zeros(2, 1, 4, 4)) / 16  # log 2
     tensor(0.6931)
@@ -68,9 +74,13 @@ class Bernoulli(Likelihood):
 
 
 class ContinuousBernoulli(Bernoulli):
-    """Bernoulli's density normalised over [0, 1] (Loaiza-Ganem & Cunningham, 2019), for images that are grey:
+    r"""Bernoulli's density normalised over [0, 1] (Loaiza-Ganem & Cunningham, 2019), for grey images.
 
-        p(x|λ) = C(λ) λ^x (1 - λ)^(1 - x)   with   C = l / tanh(l / 2)   for the logit l of λ
+    .. math:: p(x|\lambda) = C(\lambda)\, \lambda^x (1-\lambda)^{1-x}
+
+    .. math:: C(\lambda) = \frac{l}{\tanh(l/2)}
+
+    .. math:: \lambda = \sigma(l)
 
     >>> model = ContinuousBernoulli()
     >>> model.mean(torch.zeros(1, 1, 1, 1)).item()
@@ -95,7 +105,9 @@ class ContinuousBernoulli(Bernoulli):
 
 
 class Gaussian(Likelihood):
-    """N(x; m(z), σ² I).
+    r"""N(x; m(z), σ² I).
+
+    .. math:: -\log p(x|z) = \frac{1}{2\sigma^2}\,\|x - m(z)\|^2 + \mathrm{const}
 
     With a fixed variance the loss is ‖x - m‖² / (2 σ²), without the constant; ½ makes it the summed squared error, the
     reference's ``l2_loss``. With a learned one, the same for all pixels, it is the whole -log density, which can be

@@ -51,6 +51,8 @@ class GaussianEncoder(nn.Module):
 class ConvEncoder(nn.Sequential):
     """The encoder of the studies: four strided convolutions and a dense layer of 256 units.
 
+    Thesis: section "Disentanglement_lib", paragraph "Inductive Biases".
+
     Sides that are no multiples of 16 are padded with zeros to the next one.
 
     Args:
@@ -85,6 +87,8 @@ class ConvEncoder(nn.Sequential):
 
 class ConvDecoder(nn.Sequential):
     """The decoder of the studies: two dense layers and four transposed convolutions.
+
+    Thesis: section "Disentanglement_lib", paragraph "Inductive Biases".
 
     Sides that are no multiples of 16 are cut from the next one.
 

@@ -37,9 +37,9 @@ class Decomposition(NamedTuple):
 
 
 class SlotAutoEncoder(TokenModel):
-    """Each slot is decoded on its own into an image and a mask, and their mixture must be the image:
+    r"""Each slot is decoded on its own into an image and a mask, and their mixture must be the image.
 
-        loss = mean of (2 x - 1 - Σ_k softmax_k(m_k) r_k)²
+    .. math:: \min\; \mathrm{mean}\left(2 x - 1 - \sum_k \mathrm{softmax}_k(m_k)\, r_k\right)^2
 
     The decoder spreads a slot over a small map, adds a position embedding and applies transposed convolutions.
 

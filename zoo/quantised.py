@@ -68,7 +68,15 @@ def quantise(continuous: Tensor, values: Tensor) -> Quantised:
 
 
 class QLAE(Model):
-    """Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
+    r"""Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
+
+    .. math::
+        \min\; -\frac{1}{P}\log p(x|\hat z) + \frac{\lambda_q}{D} \sum_j \left(\mathrm{sg}(z_j) - q_j\right)^2 +
+        \frac{\lambda_c}{D} \sum_j \left(z_j - \mathrm{sg}(q_j)\right)^2
+
+    .. math:: q_j = \mathrm{argmin}_{v \in V_j} |z_j - v|
+
+    .. math:: \hat z = z + \mathrm{sg}(q - z)
 
     The representation is the values; ``encode(images).indices`` are their numbers. The paper takes twice as many codes
     as there are factors, and trains 200,000 steps of 128 images with each entry of the gradient clipped to 1.

@@ -72,6 +72,8 @@ class MeanEncoder(nn.Module):
 class WReN(Model):
     """Wild Relation Network: scores each answer by relating all pairs of the nine panels that it makes.
 
+    Thesis: section "Are weakly-supervised representations useful?", "Abstract visual reasoning".
+
         logit(a) = graph(Σ_ij edge([p_i, p_j]))      p_i = (embedding of panel i, one-hot of its place)
 
     Answers never see each other. Of the 6 · 81 pairs of a matrix the 64 among its context are the same for all answers

@@ -10,7 +10,9 @@ from unknot.lightning import pl
 
 
 class Anneal(pl.Callback):
-    """Change an argument of the model, such as ``beta``, from ``start`` to ``end`` over the first steps.
+    r"""Change an argument of the model, such as ``beta``, from ``start`` to ``end`` over the first steps.
+
+    .. math:: \beta_t = \beta_0 + \min(1, t/T)\,(\beta_T - \beta_0)
 
     The value is a function of the Trainer's ``global_step``, so that a resumed run continues exactly. A saved model has
     the value of its last step as argument, and its card tells how it came there.

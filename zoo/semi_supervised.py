@@ -120,7 +120,13 @@ class SemiSupervised(_Labelled):
 
 
 class S2BetaVAE(SemiSupervised, BetaVAE):
-    """β-VAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaVAE`.
+    r"""β-VAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaVAE`.
+
+    .. math::
+        \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
+        \gamma_{\mathrm{sup}}\,\mathbb{E}_{x,z} R_s(q_\phi(z|x), z)
+
+    Thesis: Eq. "eq:rurs", section "Incorporating label information during training".
 
     >>> model = S2BetaVAE(gamma_sup=10.0, beta=4.0)
     >>> terms = model.losses((torch.rand(4, 1, 64, 64), torch.rand(2, 1, 64, 64), torch.rand(2, 5)))
@@ -130,7 +136,13 @@ class S2BetaVAE(SemiSupervised, BetaVAE):
 
 
 class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
-    """β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`.
+    r"""β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`.
+
+    .. math::
+        \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
+        \gamma_{\mathrm{sup}}\,\mathbb{E}_{x,z} R_s(q_\phi(z|x), z)
+
+    Thesis: Eq. "eq:rurs", section "Incorporating label information during training".
 
     >>> model = S2BetaTCVAE(gamma_sup=10.0, image_shape=(1, 32, 32))
     >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
@@ -140,7 +152,13 @@ class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
 
 
 class S2FactorVAE(SemiSupervised, FactorVAE):
-    """FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`.
+    r"""FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`.
+
+    .. math::
+        \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
+        \gamma_{\mathrm{sup}}\,\mathbb{E}_{x,z} R_s(q_\phi(z|x), z)
+
+    Thesis: Eq. "eq:rurs", section "Incorporating label information during training".
 
     >>> model = S2FactorVAE(gamma_sup=10.0, image_shape=(1, 32, 32))
     >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
@@ -150,7 +168,13 @@ class S2FactorVAE(SemiSupervised, FactorVAE):
 
 
 class S2DIPVAEI(SemiSupervised, DIPVAEI):
-    """DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`.
+    r"""DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`.
+
+    .. math::
+        \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
+        \gamma_{\mathrm{sup}}\,\mathbb{E}_{x,z} R_s(q_\phi(z|x), z)
+
+    Thesis: Eq. "eq:rurs", section "Incorporating label information during training".
 
     >>> model = S2DIPVAEI(gamma_sup=10.0, image_shape=(1, 32, 32))
     >>> terms = model.losses((torch.rand(4, 1, 32, 32), torch.rand(2, 1, 32, 32), torch.rand(2, 5)))
@@ -160,7 +184,13 @@ class S2DIPVAEI(SemiSupervised, DIPVAEI):
 
 
 class SupervisedVAE(_Labelled):
-    """The fully supervised baseline: "the encoder is trained solely based on the supervised loss".
+    r"""The fully supervised baseline: "the encoder is trained solely based on the supervised loss".
+
+    .. math:: \min\; \mathbb{E}_{x,z} R_s
+
+    .. math:: R_s = -\sum_{i=1}^{d} z_i \log\sigma(r(x)_i) + (1 - z_i)\log\left(1 - \sigma(r(x)_i)\right)
+
+    Thesis: section "Incorporating label information during training", the supervised baseline.
 
     The decoder learns to draw images from codes that it cannot change, for pictures; there is no KL. R_s says nothing
     about the variance of the codes, which stays as it was initialised.

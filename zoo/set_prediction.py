@@ -100,7 +100,13 @@ class PredictedSets(NamedTuple):
 
 
 class SetPredictor(TokenModel):
-    """Base class of models that predict sets; a subclass implements :meth:`predict_sets`.
+    r"""Base class of models that predict sets; a subclass implements :meth:`predict_sets`.
+
+    .. math:: \min\; \min_{\pi}\, \sum_{k} \mathrm{Huber}\left(\hat y_{\pi(k)} - y_k\right)
+
+    .. math:: \pi \text{ by the Hungarian algorithm}
+
+    Thesis: section "Example Application: Set Prediction".
 
     Args:
         num_slots: K, the number of rows of a predicted set.
@@ -194,7 +200,13 @@ class SetPredictor(TokenModel):
 
 
 class SlotSetPredictor(SetPredictor):
-    """Slot Attention for set prediction: CNN with position embedding, slots, and one MLP for all slots.
+    r"""Slot Attention for set prediction: CNN with position embedding, slots, and one MLP for all slots.
+
+    .. math:: \min\; \min_{\pi}\, \sum_{k} \mathrm{Huber}\left(\hat y_{\pi(k)} - y_k\right)
+
+    .. math:: \pi \text{ by the Hungarian algorithm}
+
+    Thesis: section "Example Application: Set Prediction".
 
     The slots start from random draws, in evaluation too: seed torch for predictions that repeat.
 
@@ -244,7 +256,13 @@ class SlotSetPredictor(SetPredictor):
 
 
 class SlotMLPSetPredictor(SetPredictor):
-    """The baseline "Slot MLP": an MLP from the whole map of features to K ordered slots in place of Slot Attention.
+    r"""The baseline "Slot MLP": an MLP from the whole map of features to K ordered slots in place of Slot Attention.
+
+    .. math:: \min\; \min_{\pi}\, \sum_{k} \mathrm{Huber}\left(\hat y_{\pi(k)} - y_k\right)
+
+    .. math:: \pi \text{ by the Hungarian algorithm}
+
+    Thesis: section "Example Application: Set Prediction", the baseline.
 
     CNN, head, matching and loss are those of :class:`SlotSetPredictor`. The map is averaged down to ``pooled`` x
     ``pooled`` before it is flattened. The chapter leaves the sizes of the baseline open, and no code was published, so

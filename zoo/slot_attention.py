@@ -38,6 +38,8 @@ class Slots(NamedTuple):
 class SlotAttention(nn.Module):
     """The Slot Attention module.
 
+    Thesis: Algorithm "Slot Attention module", Eqs. "eqn:slot_attention_key_query" and "eqn:slot_attention_value".
+
         inputs = LayerNorm(inputs);  slots ~ N(μ, diag(σ))
         for t = 1 ... T:
             slots_prev = slots

@@ -39,7 +39,13 @@ def entropy(posterior: Posterior) -> Tensor:
 
 
 class SlowVAE(BetaVAE):
-    """SlowVAE (Klindt et al., 2021): codes of two neighbouring frames are close, with sparse changes.
+    r"""SlowVAE (Klindt et al., 2021): codes of two neighbouring frames are close, with sparse changes.
+
+    .. math::
+        \max\; \sum_{i} \mathbb{E}_{q(z|x_i)} \log p(x_i|z) - \frac{\beta}{2} \sum_{i} D_{KL}(q(z|x_i)\,\|\,p(z)) -
+        \gamma \sum_{i\neq j} D_{KL}(q(z|x_i)\,\|\,p(z|z_j))
+
+    .. math:: p(z|z_j) = \prod_d \frac{\lambda}{2} e^{-\lambda |z_d - z_{jd}|}
 
     A batch is ``(first, second)``, as :class:`~unknot.datamodules.FramePairDataModule` and ``PairDataModule`` give it;
     more entries are ignored.

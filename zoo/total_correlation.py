@@ -26,7 +26,13 @@ def permute_dims(z: Tensor) -> Tensor:
 
 
 class FactorVAE(VAE):
-    """FactorVAE (Kim & Mnih, 2018): total correlation by the density-ratio trick.
+    r"""FactorVAE (Kim & Mnih, 2018): total correlation by the density-ratio trick.
+
+    .. math::
+        \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] -
+        D_{KL}(q_\phi(z|x)\,\|\,p(z))\right] - \gamma\, D_{KL}\left(q(z)\,\|\,\prod_j q(z_j)\right)
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Penalizing the Total Correlation".
 
     A discriminator tells codes z ~ q(z) (class 0) from codes with shuffled dimensions, z ~ Π_j q(z_j) (class 1); the
     difference of its logits, averaged over the batch, estimates the total correlation. The dimensions are shuffled
@@ -157,9 +163,13 @@ def _log_weights(m: int, dataset_size: int | None) -> Tensor:
 
 
 class BetaTCVAE(VAE):
-    """β-TCVAE (Chen et al., 2018): total correlation by minibatch sampling.
+    r"""β-TCVAE (Chen et al., 2018): total correlation by minibatch sampling.
 
-        max E_{p(x)} [ E_{q(z|x)} log p(x|z) - KL(q(z|x) || p(z)) ] - (β - 1) KL(q(z) || Π_j q(z_j))
+    .. math::
+        \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] -
+        D_{KL}(q_\phi(z|x)\,\|\,p(z))\right] - (\beta-1)\, D_{KL}\left(q(z)\,\|\,\prod_j q(z_j)\right)
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Penalizing the Total Correlation".
 
     With β = 1 this is the plain VAE.
 

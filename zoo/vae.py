@@ -20,7 +20,12 @@ from unknot.zoo.registry import Network, make_network
 
 
 class Posterior(NamedTuple):
-    """The Gaussian q(z|x) = N(mean, diag(exp(logvar))) of a batch: mean and log-variance, each ``[N, D]``."""
+    r"""The Gaussian q(z|x) = N(mean, diag(exp(logvar))) of a batch: mean and log-variance, each ``[N, D]``.
+
+    .. math:: q(z|x) = \mathcal{N}\left(\mu, \mathrm{diag}(\sigma^2)\right)
+
+    .. math:: D_{KL} = \frac{1}{2}\sum_j\left(\mu_j^2 + \sigma_j^2 - \log\sigma_j^2 - 1\right)
+    """
 
     mean: Tensor
     logvar: Tensor
@@ -35,7 +40,13 @@ class Posterior(NamedTuple):
 
 
 class VAE(Model):
-    """Base class of variational autoencoders; a variant overrides :meth:`regularizer`.
+    r"""Base class of variational autoencoders; a variant overrides :meth:`regularizer`.
+
+    .. math::
+        \max_{\phi,\theta}\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] -
+        D_{KL}(q_\phi(z|x)\,\|\,p(z))\right]
+
+    Thesis: Eq. "eq:elbo", section "Learning Disentangled Representations".
 
     Every variant takes these arguments besides its own.
 
@@ -184,9 +195,13 @@ class VAE(Model):
 
 
 class BetaVAE(VAE):
-    """β-VAE (Higgins et al., 2017), paragraph "Bottleneck Capacity":
+    r"""β-VAE (Higgins et al., 2017).
 
-        max E_{p(x)} [ E_{q(z|x)} log p(x|z) - β KL(q(z|x) || p(z)) ]
+    .. math::
+        \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] - \beta\,
+        D_{KL}(q_\phi(z|x)\,\|\,p(z))\right]
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Bottleneck Capacity".
 
     Args:
         beta: weight of the KL; the study sweeps 1, 2, 4, 6, 8, 16.
@@ -208,9 +223,13 @@ class BetaVAE(VAE):
 
 
 class AnnealedVAE(VAE):
-    """AnnealedVAE (Burgess et al., 2018), paragraph "Bottleneck Capacity":
+    r"""AnnealedVAE (Burgess et al., 2018).
 
-        max E_{p(x)} [ E_{q(z|x)} log p(x|z) - γ |KL(q(z|x) || p(z)) - C| ]
+    .. math::
+        \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] -
+        \gamma\,\left|D_{KL}(q_\phi(z|x)\,\|\,p(z)) - C\right|\right]
+
+    Thesis: section "Learning Disentangled Representations", paragraph "Bottleneck Capacity".
 
     where C grows linearly from 0 to ``c_max`` nats over the first ``iteration_threshold`` steps. The KL inside the bars
     is the batch mean, as in the reference.

@@ -97,7 +97,13 @@ def harmonic_average(first: Posterior, second: Posterior) -> Posterior:
 
 
 class GVAE(BetaVAE):
-    """Group-VAE (Hosoya, 2019): one factor of each pair is known to have changed.
+    r"""Group-VAE (Hosoya, 2019): one factor of each pair is known to have changed.
+
+    .. math::
+        \max\; \mathbb{E}_{\tilde q(z|x_1)}\log p(x_1|z) + \mathbb{E}_{\tilde q(z|x_2)}\log p(x_2|z) - \beta
+        D_{KL}(\tilde q(z|x_1)\,\|\,p(z)) - \beta D_{KL}(\tilde q(z|x_2)\,\|\,p(z))
+
+    Thesis: Eq. "eq:mod-elbo", section "Identifiability and Algorithms".
 
     A batch is ``(first, second, changed)``: two batches of images and the index of the changed factor ``[N]``, as
     ``PairDataModule(..., group_label=True)`` gives it. Code j is tied to factor j.
@@ -170,7 +176,13 @@ class GVAE(BetaVAE):
 
 
 class MLVAE(GVAE):
-    """Multi-Level VAE (Bouchacourt et al., 2018): as :class:`GVAE`, with the product of the posteriors.
+    r"""Multi-Level VAE (Bouchacourt et al., 2018): as :class:`GVAE`, with the product of the posteriors.
+
+    .. math::
+        \max\; \mathbb{E}_{\tilde q(z|x_1)}\log p(x_1|z) + \mathbb{E}_{\tilde q(z|x_2)}\log p(x_2|z) - \beta
+        D_{KL}(\tilde q(z|x_1)\,\|\,p(z)) - \beta D_{KL}(\tilde q(z|x_2)\,\|\,p(z))
+
+    Thesis: Eq. "eq:mod-elbo", section "Identifiability and Algorithms".
 
     Args:
         beta: weight of the KL.
@@ -214,7 +226,13 @@ class _Adaptive(GVAE):
 
 
 class AdaGVAE(_Adaptive, GVAE):
-    """Adaptive GVAE (Locatello et al., 2020): nothing is known about what the images of a pair share.
+    r"""Adaptive GVAE (Locatello et al., 2020): nothing is known about what the images of a pair share.
+
+    .. math::
+        \max\; \mathbb{E}_{\tilde q(z|x_1)}\log p(x_1|z) + \mathbb{E}_{\tilde q(z|x_2)}\log p(x_2|z) - \beta
+        D_{KL}(\tilde q(z|x_1)\,\|\,p(z)) - \beta D_{KL}(\tilde q(z|x_2)\,\|\,p(z))
+
+    Thesis: Eq. "eq:mod-elbo", section "Identifiability and Algorithms".
 
     A batch is ``(first, second)``; more entries are ignored.
 
@@ -232,7 +250,13 @@ class AdaGVAE(_Adaptive, GVAE):
 
 
 class AdaMLVAE(_Adaptive, MLVAE):
-    """Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`.
+    r"""Adaptive ML-VAE (Locatello et al., 2020): as :class:`AdaGVAE`, with the average of the :class:`MLVAE`.
+
+    .. math::
+        \max\; \mathbb{E}_{\tilde q(z|x_1)}\log p(x_1|z) + \mathbb{E}_{\tilde q(z|x_2)}\log p(x_2|z) - \beta
+        D_{KL}(\tilde q(z|x_1)\,\|\,p(z)) - \beta D_{KL}(\tilde q(z|x_2)\,\|\,p(z))
+
+    Thesis: Eq. "eq:mod-elbo", section "Identifiability and Algorithms".
 
     Args:
         beta: weight of the KL.

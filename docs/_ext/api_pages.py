@@ -1,6 +1,6 @@
 """Additions to autosummary: pictures, references and examples, and links by a name's own module.
 
-``api/about.yaml`` has the formula, the picture, the functional form and the literature of a public name.
+``api/about.yaml`` has the picture, the functional form and the literature of a public name.
 """
 
 import functools
@@ -64,6 +64,17 @@ def value_docstring(name: str) -> list[str]:
     raise LookupError(f"{name} has no docstring under its assignment")
 
 
+def public_object(name: str) -> Any:
+    """Return the object of a public name, also where a module has the same name."""
+    package, _, word = name.rpartition(".")
+    return getattr(import_module(package), word)
+
+
+def functional_form(name: str, text: str) -> str | None:
+    """Return the name of the function that a class wraps, without ``unknot.``, or ``None``."""
+    return about(name).get("function") or (re.findall(r"see :func:`~?unknot\.([\w.]+)`", text) or [None])[0]
+
+
 def sections(name: str, text: str) -> list[str]:
     """Return the lines below a docstring: picture, functional form, references."""
     known, lines = about(name), []
@@ -76,8 +87,7 @@ def sections(name: str, text: str) -> list[str]:
             f"   {known['caption']}",
             "",
         ]
-    function = known.get("function") or (re.findall(r"see :func:`~?unknot\.([\w.]+)`", text) or [None])[0]
-    if function:
+    if function := functional_form(name, text):
         lines += ["", ".. rubric:: Functional form", "", f":py:func:`unknot.{function}`", ""]
     more = [f"* {reference}" for reference in known.get("references", [])]
     more += [f"* :doc:`/{page}`" for page in known.get("pages", [])]

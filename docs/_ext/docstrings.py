@@ -1,9 +1,10 @@
 """Docstrings as they are written here, made into reStructuredText.
 
 They are text with Google's sections, in which formulae stand indented, ``|`` and ``*`` mean what they mean in
-mathematics, and examples come last. A formula that ``api/about.yaml`` has in LaTeX takes the place of the indented one.
+mathematics, and examples come last. A class without a formula shows those of its functional form.
 """
 
+import inspect
 import re
 from typing import Any
 
@@ -66,6 +67,8 @@ def converted(lines: list[str], formula: str = "", place: str = "") -> list[str]
             out += escaped("\n".join(block)).split("\n")
         elif block[0].lstrip().startswith("..") or any("====" in line for line in block):
             out += block  # a directive, or a table
+        elif block[0].startswith("Thesis: "):
+            out += [".. rst-class:: thesis", "", escaped(" ".join(block)) + " (:doc:`All of it </thesis>`)"]
         elif indented and not literal:
             own = [".. code-block:: none", "   :class: formula", "", *(f"   {line}" for line in block), ""]
             out += (shown if formula else own + shown) if not placed else own
@@ -86,11 +89,22 @@ def converted(lines: list[str], formula: str = "", place: str = "") -> list[str]
     return "\n".join(out).split("\n")
 
 
+def formulae(thing: Any) -> list[str]:
+    """Return the formulae and the place in the thesis from the docstring of a function, each after an empty line."""
+    text = inspect.getdoc(thing) or ""
+    shown = [block for block in blocks(text.split("\n")) if block[0].startswith((".. math::", "Thesis: "))]
+    return [line for block in shown for line in ("", *block)]
+
+
 def process(app: Sphinx, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Convert a docstring of autodoc, before napoleon reads it."""
-    from api_pages import about
+    from api_pages import about, functional_form, public_object
 
     known = about(name)
+    function = functional_form(name, "\n".join(lines))
+    if function and not any(line.lstrip().startswith(".. math::") for line in lines):
+        summary = lines.index("") if "" in lines else len(lines)
+        lines[summary:summary] = formulae(public_object(f"unknot.{function}"))
     lines[:] = converted(lines, known.get("formula", ""), known.get("thesis", ""))
 
 

@@ -14,7 +14,7 @@ SCRIPT = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "𝒜ℬ𝒞𝒟ℰℱ𝒢ℋℐ
 def mathml(latex: str, display: str) -> str:
     r"""A formula as MathML; browsers know script letters by their code points alone, and not as a variant.
 
-    >>> "𝒜" in mathml(r"\\mathcal{A}", "inline")
+    >>> "𝒜" in mathml(r"\mathcal{A}", "inline")
     True
     """
     drawn = convert(latex, display=display)

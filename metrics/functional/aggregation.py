@@ -17,7 +17,13 @@ NOTHING = 1e-12  # mutual information that rounding leaves
 
 
 def dci_disentanglement(matrix: Any) -> float:
-    """D = Σ_d ρ_d (1 - H_F(R_d)): one minus the entropy of each code's row, weighted by the row's share of the matrix.
+    r"""One minus the entropy of each code's row, weighted by the row's share of the matrix.
+
+    .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
+
+    .. math:: \rho_d = \frac{\sum_k R_{dk}}{\sum_{dk} R_{dk}}
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     A row is normalised to a distribution over the F factors, its entropy has base F. With a single factor every code
     is disentangled. 0 if the matrix is.
@@ -29,7 +35,13 @@ def dci_disentanglement(matrix: Any) -> float:
 
 
 def dci_completeness(matrix: Any) -> float:
-    """C = Σ_k ρ_k (1 - H_D(R_k)): the same for each factor's column, with entropies of base D.
+    r"""One minus the entropy of each factor's column, in base D, weighted by the column's share of the matrix.
+
+    .. math:: C = \sum_k \rho_k\,\left(1 - H_D(R_k)\right)
+
+    .. math:: \rho_k = \frac{\sum_d R_{dk}}{\sum_{dk} R_{dk}}
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     >>> dci_completeness([[1.0, 1.0], [0.0, 0.0]])
     1.0
@@ -38,7 +50,13 @@ def dci_completeness(matrix: Any) -> float:
 
 
 def gap(matrix: Any, ceiling: Any = 1.0) -> float:
-    """Mean over factors of the difference of its two largest entries, as a share of ``ceiling`` ``[F]``.
+    r"""Mean over factors of the difference of its two largest entries, as a share of ``ceiling`` ``[F]``.
+
+    .. math:: \frac{1}{F}\sum_{k=1}^{F} \frac{1}{H_k}\left(R_{j_k k} - \max_{j\neq j_k} R_{jk}\right)
+
+    .. math:: j_k = \mathrm{argmax}_j\, R_{jk}
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     With mutual information and H(v_k) as the ceiling it is the MIG, with SVM accuracies the SAP score. With a single
     code the runner-up is 0. Factors whose ceiling is 0 do not vary and are left out; 0 if none is left.
@@ -54,7 +72,13 @@ def gap(matrix: Any, ceiling: Any = 1.0) -> float:
 
 
 def modularity_of(matrix: Any) -> float:
-    """Mean over codes of 1 - Σ_{k≠k*} I_k² / (I_{k*}² (F - 1)), where k* is the factor a code knows best.
+    r"""Mean over codes of the degree to which a code knows only the factor k* that it knows best.
+
+    .. math:: \frac{1}{D}\sum_d \left(1 - \frac{\sum_{k\neq k^*} R_{dk}^2}{(F-1)\, R_{d k^*}^2}\right)
+
+    .. math:: k^* = \mathrm{argmax}_k\, R_{dk}
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     A code that knows nothing counts 0. With a single factor every other code is modular.
 

@@ -12,7 +12,9 @@ from unknot.metrics.functional.checks import _as_numpy, as_codes
 def permuted_baseline(
     score: Callable[[Any, Any], Any], codes: Any, factors: Any, repeats: int = 5, seed: int = 0
 ) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of a score whose factors come in random order: what chance gives.
+    r"""Mean and standard deviation of a score whose factors come in random order: what chance gives.
+
+    .. math:: \mathbb{E}_{\pi}\; s\left((z_i)_{i=1}^{N},\, (v_{\pi(i)})_{i=1}^{N}\right)
 
     Rows of factors are permuted as a whole, so that factors keep their distribution and their correlations, and know
     nothing of the codes.

@@ -20,9 +20,15 @@ def dci(
     backend: Backend = "unknot",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Disentanglement, completeness and informativeness, by boosted trees that predict the factors from the codes.
+    r"""Disentanglement, completeness and informativeness, by boosted trees that predict the factors from the codes.
 
-        D = Σ_d ρ_d (1 - H_F(R_d)),  C = Σ_k ρ_k (1 - H_D(R_k)),  I = 1/F Σ_k mean [v̂_k = v_k]
+    .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
+
+    .. math:: C = \sum_k \rho_k\,\left(1 - H_D(R_k)\right)
+
+    .. math:: I = \frac{1}{F}\sum_{k=1}^{F} P\left(\hat v_k = v_k\right)
+
+    Thesis: section "Measuring Disentanglement".
 
     Boosted trees predict each factor; R is the matrix of their importances ``[D, F]``. Disentanglement is one minus the
     entropy of each code's row, completeness of each factor's column, weighted by importance (see
@@ -75,9 +81,13 @@ def dci_of_trees(
 def dci_regression(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, seed: int = 0
 ) -> dict[str, Any]:
-    """DCI of factors that are numbers, with boosted regression trees (Eastwood & Williams, 2018).
+    r"""DCI of factors that are numbers, with boosted regression trees (Eastwood & Williams, 2018).
 
-        D = Σ_d ρ_d (1 - H_F(R_d)),  C = Σ_k ρ_k (1 - H_D(R_k)),  error = 1/F Σ_k mean (v_k - v̂_k)²
+    .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
+
+    .. math:: C = \sum_k \rho_k\,\left(1 - H_D(R_k)\right)
+
+    .. math:: \mathrm{error} = \frac{1}{F}\sum_{k=1}^{F} \mathbb{E}\left(v_k - \hat v_k\right)^2
 
     R are the importances of scikit-learn's ``GradientBoostingRegressor`` with its defaults, one for each factor.
     Informativeness is the error, lower is better, as in Eastwood & Williams and in the code of Brehmer et al. (2022);

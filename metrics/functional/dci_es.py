@@ -21,9 +21,13 @@ def dci_es(
     depths: Sequence[int] = DEPTHS,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Disentanglement, completeness, informativeness, explicitness and size, with random forests of growing depth.
+    r"""Disentanglement, completeness, informativeness, explicitness and size, with random forests of growing depth.
 
-        E = 1/F Σ_k E_k,  E_k = 1 - 2 AULCC_k / ((κ_max - κ_min) ℓ₀),  S = F / D
+    .. math:: E = \frac{1}{F}\sum_{k=1}^{F} E_k
+
+    .. math:: E_k = 1 - \frac{2\, \mathrm{AULCC}_k}{(\kappa_{\max} - \kappa_{\min})\,\ell_0}
+
+    .. math:: S = \frac{F}{D}
 
     AULCC is the area under the curve of loss against capacity (:func:`capacity_explicitness`). Capacity κ is the
     largest depth of a forest of 100 trees, on a linear axis, loss is one minus the test accuracy, ℓ₀ = 1 - 1/classes.
@@ -85,9 +89,11 @@ def dci_es(
 
 
 def capacity_explicitness(capacities: Sequence[float], losses: Any, baseline: float, end: float | None = None) -> float:
-    """Explicitness of a curve of losses against the capacity of probes (Eastwood et al., 2023).
+    r"""Explicitness of a curve of losses against the capacity of probes (Eastwood et al., 2023).
 
-        E = 1 - 2 Σ trapezoids of (ℓ - ℓ_min) / ((κ_max - κ_min) ℓ₀)
+    .. math::
+        E = 1 - \frac{2}{(\kappa_n - \kappa_1)\,\ell_0} \sum_{i=1}^{n-1} \frac{\ell_i + \ell_{i+1} -
+        2\,\ell_{\min}}{2}\,(\kappa_{i+1} - \kappa_i)
 
     on the curve's running minimum. A flat curve has E = 1 whatever its loss.
 

@@ -9,9 +9,13 @@ from unknot.metrics.functional.information import discretize, mutual_information
 
 
 def total_correlation(codes: Any) -> float:
-    """Total correlation of the Gaussian with the covariance Σ of the codes, in nats.
+    r"""Total correlation of the Gaussian with the covariance Σ of the codes, in nats.
 
-        KL(N(μ, Σ) || Π_d N(μ_d, Σ_dd)) = ½ (Σ_d log Σ_dd - log det Σ)
+    .. math::
+        \mathrm{TC} = D_{KL}\left(\mathcal{N}(\mu, \Sigma)\,\|\,\prod_j \mathcal{N}(\mu_j, \Sigma_{jj})\right) =
+        \frac{1}{2}\left(\sum_j \log\Sigma_{jj} - \log\det\Sigma\right)
+
+    Thesis: section "Can We Learn Disentangled Representations Without Supervision?".
 
     Constant codes are independent of everything and left out. Codes that determine each other linearly have an infinite
     one; the number then counts each such dependence with what double precision can tell from it, -½ log 2⁻⁵² = 18 nats,
@@ -37,9 +41,11 @@ def total_correlation(codes: Any) -> float:
 
 
 def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
-    """Squared 2-Wasserstein distance between that Gaussian and the product of its marginals.
+    r"""Squared 2-Wasserstein distance between that Gaussian and the product of its marginals.
 
-        W₂² = 2 tr Σ - 2 tr (Σ^½ diag(Σ) Σ^½)^½,     divided by tr Σ if ``normalized``
+    .. math::
+        W_2^2 = 2\,\mathrm{tr}\,\Sigma - 2\,\mathrm{tr}\left(\Sigma^{1/2}\, \mathrm{diag}(\Sigma)\,
+        \Sigma^{1/2}\right)^{1/2}
 
     Args:
         codes: representation ``[N, D]``.
@@ -61,9 +67,9 @@ def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
 
 
 def pairwise_information(codes: Any, bins: int = 20) -> float:
-    """Mean mutual information, in nats, of two different codes, each in ``bins`` intervals; 0 for a single code.
+    r"""Mean mutual information, in nats, of two different codes, each in ``bins`` intervals; 0 for a single code.
 
-        1/(D (D - 1)) Σ_{a≠b} I(z_a; z_b)
+    .. math:: \frac{1}{D(D-1)}\sum_{i\neq j} I(z_i; z_j)
 
     >>> coin = np.array([[0.0], [1.0]]).repeat(2, axis=1)
     >>> round(pairwise_information(coin), 4)

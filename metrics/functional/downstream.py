@@ -39,9 +39,11 @@ def downstream_accuracy(
     backend: Backend = "unknot",
     per_factor: bool = False,
 ) -> float | Floats:
-    """Accuracy of predicting the factors from the codes (section "Downstream Accuracy and Sample Complexity").
+    r"""Accuracy of predicting the factors from the codes.
 
-        1/F Σ_k mean [v̂_k = v_k] on further samples
+    .. math:: \frac{1}{F}\sum_{k=1}^{F} P\left(\hat v_k = v_k\right) \text{ on further samples}
+
+    Thesis: section "Downstream Accuracy and Sample Complexity".
 
     Args:
         codes_train: representation ``[N, D]``; 10, 100, 1,000 and 10,000 samples in the thesis.

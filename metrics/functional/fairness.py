@@ -9,9 +9,11 @@ from unknot.metrics.functional.checks import Floats, as_codes, as_labels
 
 
 def unfairness(predictions: Any, sensitive: Any, reduction: Literal["mean", "max", "uniform"] = "mean") -> float:
-    """Mean total variation between the predictions and those of a sensitive group (chapter "Fairness").
+    r"""Mean total variation between the predictions and those of a sensitive group.
 
-        unfairness(ŷ) = 1/|S| Σ_s TV(p(ŷ), p(ŷ | s))
+    .. math:: \mathrm{unfairness}(\hat y) = \frac{1}{|S|}\sum_s \mathrm{TV}\left(p(\hat y),\; p(\hat y \mid s)\right)
+
+    Thesis: section "General Purpose Representations and Fairness".
 
     0 is demographic parity. After an intervention that sets s to each of its values equally often, as
     :func:`unknot.metrics.evaluate` does, all groups weigh the same and this is the formula of the thesis.

@@ -14,9 +14,10 @@ from unknot.metrics.functional.information import discretize, entropy, mutual_in
 
 
 def dcimig(codes: Any, factors: Any, bins: int = 10) -> float:
-    """DCIMIG (Sepliarskaia et al., 2019): the gap of each latent between the two factors that it knows most about.
+    r"""DCIMIG (Sepliarskaia et al., 2019): the gap of each latent between the two factors that it knows most about.
 
-        DCIMIG = Σ_k max_{d: k*(d) = k} (I(z_d; v_k*(d)) - I(z_d; v_k'(d))) / Σ_k H(v_k)
+    .. math::
+        \frac{\sum_k \max_{d:\, k^*(d) = k}\left(I(z_d; v_{k^*(d)}) - I(z_d; v_{k^\prime(d)})\right)}{\sum_k H(v_k)}
 
     where k*(d) is the factor that latent d knows most about and k'(d) the runner-up. A factor that is nobody's first
     counts 0. With a single factor the runner-up is 0.
@@ -43,9 +44,11 @@ def dcimig(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def jemmig(codes: Any, factors: Any, bins: int = 10) -> float:
-    """JEMMIG (Do & Tran, 2020), as a score that is 1 at best: MIG that also punishes what else the best latent knows.
+    r"""JEMMIG (Do & Tran, 2020), as a score that is 1 at best: MIG that also punishes what else the best latent knows.
 
-        JEMMIG = 1/F Σ_k 1 - (H(v_k, z_k*) - I(v_k; z_k*) + I(v_k; z_k')) / (H(v_k) + log bins)
+    .. math::
+        \frac{1}{F}\sum_{k=1}^{F}\left(1 - \frac{H(v_k, z_{k^*}) - I(v_k; z_{k^*}) + I(v_k; z_{k^\prime})}{H(v_k) +
+        \log B}\right)
 
     where z_k* is the latent that knows most about factor k and z_k' the runner-up. Normalisation and orientation are
     those of Carbonneau et al. (2022).
@@ -73,9 +76,9 @@ def jemmig(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def mig_sup(codes: Any, factors: Any, bins: int = 10) -> float:
-    """MIG-sup (Li et al., 2020): the gap of each latent between two factors, as a share of the latent's entropy.
+    r"""MIG-sup (Li et al., 2020): the gap of each latent between two factors, as a share of the latent's entropy.
 
-        MIG-sup = 1/D Σ_d (I(z_d; v_k*(d)) - I(z_d; v_k'(d))) / H(z_d)
+    .. math:: \frac{1}{D}\sum_{d=1}^{D} \frac{I(z_d; v_{k^*(d)}) - I(z_d; v_{k^\prime(d)})}{H(z_d)}
 
     It asks for modularity where MIG asks for compactness. With a single factor the runner-up is 0.
 
@@ -100,9 +103,11 @@ def mig_sup(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def med(codes: Any, factors: Any, bins: int = 20, top_k: int | None = None) -> dict[str, float]:
-    """MED (Cao et al., 2022): DCI's entropies on mutual information of which each factor has the same share.
+    r"""MED (Cao et al., 2022): DCI's entropies on mutual information of which each factor has the same share.
 
-        R[d, k] = I(z_d; v_k) / Σ_d I(z_d; v_k)
+    .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
+
+    .. math:: R_{dk} = \frac{I(z_d; v_k)}{\sum_e I(z_e; v_k)}
 
     The ``information`` aggregation of :data:`~unknot.metrics.functional.AGGREGATIONS` takes I itself, so that factors
     count by their information.

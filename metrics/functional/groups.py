@@ -17,6 +17,8 @@ from unknot.metrics.functional.checks import Floats, Ints, as_matrix
 class IndependentGroups(NamedTuple):
     """The independent-groups curve: at each ``threshold``, from high to low, ``[T]``,
 
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
+
     how many ``factors`` have an edge to a code, and how many ``groups`` (connected components with an edge) there are.
     """
 
@@ -36,7 +38,13 @@ class IndependentGroups(NamedTuple):
 
 
 def independent_groups(matrix: Any) -> IndependentGroups:
-    """Count connected factors and groups at every threshold where something changes.
+    r"""Count connected factors and groups at every threshold where something changes.
+
+    .. math:: G_t = \left\{(i, k) : R_{ik} \geq t\right\}
+
+    .. math:: \mathrm{groups}(t) = \text{connected components of } G_t
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     An edge is there when its weight is at least the threshold.
 
@@ -60,7 +68,13 @@ def independent_groups(matrix: Any) -> IndependentGroups:
 
 
 def merge_factors(matrix: Any) -> Floats:
-    """Record which factors are merged at which threshold, as a SciPy linkage ``[F - 1, 4]``.
+    r"""Record which factors are merged at which threshold, as a SciPy linkage ``[F - 1, 4]``.
+
+    .. math:: G_t = \left\{(i, k) : R_{ik} \geq t\right\}
+
+    .. math:: \mathrm{groups}(t) = \text{connected components of } G_t
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     The height of a merge is the largest entry minus the threshold at which the two groups of factors first share a
     connected component, so that factors entangled most merge lowest; groups that never meet merge at the largest entry

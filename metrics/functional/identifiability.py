@@ -17,9 +17,9 @@ Regressor = Literal["linear", "kernel", "mlp"]
 
 
 def mcc(codes: Any, factors: Any, correlation: Correlation = "pearson") -> float:
-    """Mean correlation coefficient (Hyvärinen & Morioka, 2016): the best one-to-one match of latents and factors.
+    r"""Mean correlation coefficient (Hyvärinen & Morioka, 2016): the best one-to-one match of latents and factors.
 
-        MCC = max over matchings π of 1/F Σ_k |corr(v_k, z_π(k))|
+    .. math:: \mathrm{MCC} = \max_{\pi}\; \frac{1}{F}\sum_{k=1}^{F} \left|\mathrm{corr}(v_k, z_{\pi(k)})\right|
 
     With more latents than factors the surplus latents stay unmatched. (slow_disentanglement pads the factors with noise
     instead and averages the first F, which gives the same match.) With fewer latents, unmatched factors count 0.
@@ -46,7 +46,9 @@ def mcc(codes: Any, factors: Any, correlation: Correlation = "pearson") -> float
 
 
 def matched_correlations(codes: Any, factors: Any, correlation: Correlation = "pearson") -> tuple[Ints, Floats]:
-    """The match that :func:`mcc` averages: the latent of each factor that varies, and their absolute correlation.
+    r"""The match that :func:`mcc` averages: the latent of each factor that varies, and their absolute correlation.
+
+    .. math:: \pi^* = \mathrm{argmax}_{\pi}\; \sum_{k=1}^{F} \left|\mathrm{corr}(v_k, z_{\pi(k)})\right|
 
     Args:
         codes: representation ``[N, D]``.
@@ -83,9 +85,11 @@ def regression_r2(
     regressor: Regressor = "linear",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """R² and Pearson correlation of the factors that a regression predicts from the codes.
+    r"""R² and Pearson correlation of the factors that a regression predicts from the codes.
 
-        R² = 1/F Σ_k 1 - Σ_i (v_ik - v̂_ik)² / Σ_i (v_ik - mean v_k)²
+    .. math::
+        R^2 = \frac{1}{F}\sum_{k=1}^{F} \left(1 - \frac{\sum_i (v_{ik} - \hat v_{ik})^2}{\sum_i (v_{ik} - \bar
+        v_k)^2}\right)
 
     Linear R² asks for identifiability up to a linear map, R² of the other regressors for information. Give the training
     samples twice for the values in sample that papers report.

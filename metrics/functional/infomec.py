@@ -28,12 +28,17 @@ def infomec(
     pruning: Pruning = "range",
     neighbours: int = NEIGHBOURS,
 ) -> dict[str, float]:
-    """Modularity (InfoM), explicitness (InfoE) and compactness (InfoC) of a representation (Hsu et al., 2023).
+    r"""Modularity (InfoM), explicitness (InfoE) and compactness (InfoC) of a representation (Hsu et al., 2023).
 
-        NMI[k, d] = I(v_k; z_d) / H(v_k)
-        InfoM = (1/A Σ_d max_k NMI[k, d] / Σ_k NMI[k, d] - 1/F) / (1 - 1/F)
-        InfoC = (1/F Σ_k max_d NMI[k, d] / Σ_d NMI[k, d] - 1/A) / (1 - 1/A)
-        InfoE = 1/F Σ_k (H₀(v_k) - H(v_k | z)) / H₀(v_k)
+    .. math::
+        \mathrm{InfoM} = \frac{\frac{1}{A}\sum_{d} \frac{\max_k N_{kd}}{\sum_k N_{kd}} - \frac{1}{F}}{1 - \frac{1}{F}}
+
+    .. math::
+        \mathrm{InfoC} = \frac{\frac{1}{F}\sum_{k} \frac{\max_d N_{kd}}{\sum_d N_{kd}} - \frac{1}{A}}{1 - \frac{1}{A}}
+
+    .. math:: \mathrm{InfoE} = \frac{1}{F}\sum_k \frac{H_0(v_k) - H(v_k \mid z)}{H_0(v_k)}
+
+    .. math:: N_{kd} = \frac{I(v_k; z_d)}{H(v_k)}
 
     over the A active latents (:func:`active_codes`) and the F factors that vary. H(v_k | z) is the training log-loss of
     a logistic regression without penalty and with balanced classes, H₀ that of the same regression on zeros, the
@@ -82,7 +87,9 @@ def infomec(
 def normalised_information(
     codes: Any, factors: Any, discrete_codes: bool = False, neighbours: int = NEIGHBOURS
 ) -> Floats:
-    """I(v_k; z_d) / H(v_k), as InfoMEC estimates it: ``[F, D]``.
+    r"""I(v_k; z_d) / H(v_k), as InfoMEC estimates it: ``[F, D]``.
+
+    .. math:: N_{kd} = \frac{I(v_k; z_d)}{H(v_k)}
 
     Entries of continuous latents can exceed 1 by a little, because the two entropies are estimated apart. Rows of
     factors that do not vary are 0.
@@ -108,9 +115,10 @@ def normalised_information(
 
 
 def neighbour_information(codes: Any, factors: Any, neighbours: int = NEIGHBOURS) -> Floats:
-    """Information of continuous latents and classes, in nats, from nearest neighbours (Ross, 2014): ``[F, D]``.
+    r"""Information of continuous latents and classes, in nats, from nearest neighbours (Ross, 2014): ``[F, D]``.
 
-        I = ψ(N) + mean ψ(k_i) - mean ψ(N_i) - mean ψ(m_i), at least 0
+    .. math::
+        I = \max\left(0,\ \psi(N) + \langle\psi(k_i)\rangle - \langle\psi(N_i)\rangle - \langle\psi(m_i)\rangle\right)
 
     For sample i, N_i samples are of its class, k_i = min(k, N_i - 1), and m_i samples of any class are nearer than its
     k_i-th neighbour of the same class. Classes with one sample are left out. This is scikit-learn's
@@ -141,7 +149,9 @@ def neighbour_information(codes: Any, factors: Any, neighbours: int = NEIGHBOURS
 
 
 def active_codes(codes: Any, discrete_codes: bool = False, pruning: Pruning = "range") -> npt.NDArray[np.bool_]:
-    """Latents that vary enough to count in InfoMEC, ``[D]``, by one of the three rules in use.
+    r"""Latents that vary enough to count in InfoMEC, ``[D]``, by one of the three rules in use.
+
+    .. math:: \max z_d - \min z_d > \frac{1}{20}\, \max_e\left(\max z_e - \min z_e\right)
 
     =================  =====================================  =====================  ==================================
     ``pruning``        continuous latents                     discrete latents       used by
@@ -173,7 +183,9 @@ def active_codes(codes: Any, discrete_codes: bool = False, pruning: Pruning = "r
 
 
 def probe_explicitness(codes: Any, factors: Any, discrete_codes: bool = False) -> float:
-    """InfoE: share of each factor's entropy that a linear probe removes, on the samples that it was fitted on.
+    r"""InfoE: share of each factor's entropy that a linear probe removes, on the samples that it was fitted on.
+
+    .. math:: \mathrm{InfoE} = \frac{1}{F}\sum_{k=1}^{F} \frac{\log |V_k| - H(v_k \mid z)}{\log |V_k|}
 
     The probe is scikit-learn's logistic regression without penalty, with balanced classes and at most 100 steps of
     L-BFGS, on standardised latents, or on one-hot ones if they are discrete.

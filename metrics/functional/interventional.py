@@ -13,9 +13,13 @@ from unknot.metrics.functional.logistic import scikit_regression
 
 
 def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, labels_test: Any) -> float:
-    """Test accuracy of a linear classifier that names the factor two batches agree in.
+    r"""Test accuracy of a linear classifier that names the factor two batches agree in.
 
-        mean [argmax_k (W x + b)_k = k_fixed],  x = mean |z₁ - z₂| over a batch of pairs
+    .. math:: P\left(\mathrm{argmax}_k\, (W x + b)_k = k_{\mathrm{fixed}}\right)
+
+    .. math:: x = \frac{1}{B}\sum_{i=1}^{B} |z_i - z_i^\prime|
+
+    Thesis: section "Measuring Disentanglement".
 
     Args:
         features_train: ``[N, D]``, each the mean over a batch of |z₁ - z₂| for pairs that agree in one factor
@@ -41,9 +45,13 @@ def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, l
 def factor_vae_score(
     argmin_train: Any, labels_train: Any, argmin_test: Any, labels_test: Any, latent_dim: int
 ) -> float:
-    """Test accuracy of a majority vote for the factor that was fixed, given the code that varied least.
+    r"""Test accuracy of a majority vote for the factor that was fixed, given the code that varied least.
 
-        mean [argmax_k V_{d* k} = k_fixed],  d* = argmin_d Var(z_d) / Var_global(z_d)
+    .. math:: P\left(\mathrm{argmax}_k\, V_{d^* k} = k_{\mathrm{fixed}}\right)
+
+    .. math:: d^* = \mathrm{argmin}_d\, \frac{\mathrm{Var}(z_d \mid k_{\mathrm{fixed}})}{\mathrm{Var}(z_d)}
+
+    Thesis: section "Measuring Disentanglement".
 
     V counts the training batches in which code d varied least while factor k was fixed.
 
@@ -72,7 +80,11 @@ def factor_vae_score(
 
 
 def difference_features(first: Floats, second: Floats) -> Floats:
-    """Mean |z₁ - z₂| of each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``.
+    r"""Mean |z₁ - z₂| of each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``.
+
+    .. math:: d = \frac{1}{N}\sum_{i=1}^{N} |z_i - z_i^\prime|
+
+    Thesis: section "Measuring Disentanglement", the BetaVAE metric.
 
     Args:
         first: codes of the first images of each pair, ``[B, N, D]``.
@@ -85,7 +97,13 @@ def difference_features(first: Floats, second: Floats) -> Floats:
 
 
 def least_varying(codes: Floats, global_std: Floats, threshold: float = 0.05) -> Ints:
-    """The code that varies least in each batch ``[B, N, D]``, relative to its global standard deviation: ``[B]``.
+    r"""The code that varies least in each batch ``[B, N, D]``, relative to its global standard deviation: ``[B]``.
+
+    .. math:: d = \mathrm{argmin}_i\, \frac{\mathrm{Var}(z_i)}{s_i^2}
+
+    .. math:: s_i = \text{standard deviation of } z_i \text{ over all images}
+
+    Thesis: section "Measuring Disentanglement", the FactorVAE metric.
 
     Codes whose global standard deviation is below ``threshold`` are dead and not considered. The reference's function
     has a default of 0, its study uses 0.05.

@@ -11,9 +11,13 @@ from unknot.metrics.functional.information import discretize
 
 
 def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99) -> float:
-    """Interventional robustness: the degree to which a code stays in place while its factor is held and others change.
+    r"""Interventional robustness: the degree to which a code stays in place while its factor is held and others change.
 
-        IRS = Σ_d w_d max_k (1 - E_{v_k} Q_{0.99}(|z_d - E[z_d | v_k]|) / max|z_d - E z_d|)
+    .. math::
+        \mathrm{IRS} = \sum_d w_d\, \max_k \left(1 - \frac{\mathbb{E}_{v_k} Q_{0.99}\left(|z_d - \mathbb{E}[z_d \mid
+        v_k]|\right)}{\max |z_d - \mathbb{E} z_d|}\right)
+
+    Thesis: section "Measuring Disentanglement".
 
     with weights w_d proportional to max|z_d - E z_d|. The interventions on v_k are the samples that share its value, so
     that plain draws are enough when the factors are independent.

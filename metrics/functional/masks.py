@@ -25,9 +25,10 @@ def mean_iou(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> float:
-    """Mean intersection over union of objects and the segments that the Hungarian algorithm gives them (mIoU).
+    r"""Mean intersection over union of objects and the segments that the Hungarian algorithm gives them (mIoU).
 
-        IoU(p, t) = |p ∩ t| / |p ∪ t|
+    .. math::
+        \mathrm{mIoU} = \max_{\pi}\; \frac{1}{O}\sum_{o=1}^{O} \frac{|p_{\pi(o)} \cap t_o|}{|p_{\pi(o)} \cup t_o|}
 
     Each segment serves one object. Objects without a segment count 0.
 
@@ -58,9 +59,9 @@ def mean_best_overlap(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> float:
-    """Mean over objects of the IoU with their best segment (mBO; Pont-Tuset et al., 2017).
+    r"""Mean over objects of the IoU with their best segment (mBO; Pont-Tuset et al., 2017).
 
-        mBO = mean over objects t of max_p |p ∩ t| / |p ∪ t|
+    .. math:: \mathrm{mBO} = \frac{1}{O}\sum_{o=1}^{O} \max_k \frac{|p_k \cap t_o|}{|p_k \cup t_o|}
 
     A segment may serve several objects. With masks of instances this is mBO^i, with masks of semantic classes mBO^c.
 
@@ -88,9 +89,9 @@ def object_recovery(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> float:
-    """Share of objects whose best segment has an IoU above 1/2 (Seitzer et al., 2023).
+    r"""Share of objects whose best segment has an IoU above 1/2 (Seitzer et al., 2023).
 
-        recovery = share of objects t with max_p IoU(p, t) > 1/2
+    .. math:: \frac{1}{O}\,\left|\left\{o : \max_k \frac{|p_k \cap t_o|}{|p_k \cup t_o|} > \frac{1}{2}\right\}\right|
 
     Args:
         predicted: masks ``[B, K, H, W]``, soft or hard.
@@ -115,9 +116,9 @@ def correct_localization(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> float:
-    """Share of images with at least one object whose best segment has an IoU above 1/2 (CorLoc; Vo et al., 2020).
+    r"""Share of images with at least one object whose best segment has an IoU above 1/2 (CorLoc; Vo et al., 2020).
 
-        CorLoc = share of images with max over objects t and segments p of IoU(p, t) > 1/2
+    .. math:: P\left(\max_{o, k} \frac{|p_k \cap t_o|}{|p_k \cup t_o|} > \frac{1}{2}\right)
 
     Args:
         predicted: masks ``[B, K, H, W]``, soft or hard.

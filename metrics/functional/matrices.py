@@ -17,6 +17,8 @@ from unknot.metrics.functional.trees import Backend, fit_trees
 class FactorCodeMatrix(NamedTuple):
     """Matrix of what each code knows about each factor.
 
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
+
     ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is what an entry would be if one code alone knew its factor fully.
     """
 
@@ -25,7 +27,12 @@ class FactorCodeMatrix(NamedTuple):
 
 
 def information_matrix(codes: Any, factors: Any, bins: int = 20) -> FactorCodeMatrix:
-    """Mutual information, in nats, of binned codes and factors (MIG, modularity); the ceiling is H(v_k).
+    r"""Mutual information, in nats, of binned codes and factors (MIG, modularity); the ceiling is H(v_k).
+
+    .. math::
+        R_{ik} = I(z_i; v_k) = \sum_{a,v} p(z_i = a, v_k = v) \log\frac{p(z_i = a, v_k = v)}{p(z_i = a)\, p(v_k = v)}
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     >>> factors = np.arange(12).reshape(-1, 1) % 3
     >>> information_matrix(np.hstack([factors, 0 * factors]), factors).values.round(3).tolist()
@@ -42,7 +49,13 @@ def information_matrix(codes: Any, factors: Any, bins: int = 20) -> FactorCodeMa
 
 
 def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", seed: int = 0) -> FactorCodeMatrix:
-    """Importance of each code for boosted trees that predict a factor (DCI); columns sum to one, the ceiling is 1.
+    r"""Importance of each code for boosted trees that predict a factor (DCI); columns sum to one, the ceiling is 1.
+
+    .. math:: R_{ik} = \text{importance of } z_i \text{ for boosted trees that predict } v_k
+
+    .. math:: \sum_i R_{ik} = 1
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     >>> factors = np.arange(12).reshape(-1, 1) % 3
     >>> importance_matrix(np.hstack([factors, 0 * factors]), factors).values.tolist()
@@ -56,7 +69,11 @@ def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", see
 def predictability_matrix(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, continuous_factors: bool = False
 ) -> FactorCodeMatrix:
-    """Test accuracy of a linear SVM that predicts a factor from a single code (SAP); the ceiling is 1.
+    r"""Test accuracy of a linear SVM that predicts a factor from a single code (SAP); the ceiling is 1.
+
+    .. math:: R_{ik} = P\left(\mathrm{SVM}_{ik}(z_i) = v_k\right)
+
+    Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     The SVM is scikit-learn's ``LinearSVC(C=0.01, class_weight="balanced")``, as in the reference. With
     ``continuous_factors`` an entry is the squared correlation on the training samples instead, 0 where a code or a

@@ -11,9 +11,15 @@ from unknot.metrics.functional.matrices import information_matrix
 
 
 def mig(codes: Any, factors: Any, bins: int = 20, divide_by: Literal["factor", "code"] = "factor") -> float:
-    """Mean over factors of the gap between the two codes that know most about it (section "Measuring Disentanglement").
+    r"""Mean over factors of the gap between the two codes that know most about it.
 
-        MIG = 1/F Σ_k (I(z_{j1}; v_k) - I(z_{j2}; v_k)) / H(v_k)
+    .. math::
+        \mathrm{MIG} = \frac{1}{F}\sum_{k=1}^{F} \frac{1}{H(v_k)}\left(I(z_{j_k}; v_k) - \max_{j\neq j_k} I(z_j;
+        v_k)\right)
+
+    .. math:: j_k = \mathrm{argmax}_j\, I(z_j; v_k)
+
+    Thesis: section "Measuring Disentanglement".
 
     with the discrete mutual information of the codes binned into 20 intervals, as in the thesis. A factor that does
     not vary in the sample has no entropy and is left out; with a single code the runner-up knows nothing.

@@ -12,9 +12,13 @@ from unknot.metrics.functional.matrices import information_matrix
 
 
 def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
-    """Modularity: the degree to which each code has mutual information with one factor only.
+    r"""Modularity: the degree to which each code has mutual information with one factor only.
 
-        1/D Σ_d (1 - Σ_{k≠k*} I(z_d; v_k)² / (I(z_d; v_{k*})² (F - 1)))
+    .. math:: m = \frac{1}{D}\sum_d \left(1 - \frac{\sum_{k\neq k^*} I(z_d; v_k)^2}{(F-1)\, I(z_d; v_{k^*})^2}\right)
+
+    .. math:: k^* = \mathrm{argmax}_k\, I(z_d; v_k)
+
+    Thesis: section "Measuring Disentanglement".
 
     A code without any mutual information counts 0, as in the reference; factors that do not vary are left out.
 
@@ -33,9 +37,11 @@ def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
 
 
 def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any) -> float:
-    """Explicitness: mean area under the ROC curve of linear classifiers, one against the rest for each class.
+    r"""Explicitness: mean area under the ROC curve of linear classifiers, one against the rest for each class.
 
-        1/F Σ_k 1/|V_k| Σ_c P(p_c(z) > p_c(z') | v_k = c, v'_k ≠ c), ties counting half
+    .. math::
+        \frac{1}{F}\sum_{k=1}^{F} \frac{1}{|V_k|}\sum_{c\in V_k} P\left(p_c(z) > p_c(z^\prime) \mid v_k = c,\
+        v^\prime_k \neq c\right)
 
     A logistic regression with scikit-learn's defaults predicts each factor from standardised codes. 0.5 is chance, 1 is
     perfect; Ridgeway & Mozer's own scale is 2 (score - 0.5).

@@ -12,9 +12,11 @@ from unknot.metrics.functional.matrices import predictability_matrix
 def sap(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, continuous_factors: bool = False
 ) -> float:
-    """Mean over factors of the difference in accuracy of the two codes that predict it best, each alone.
+    r"""Mean over factors of the difference in accuracy of the two codes that predict it best, each alone.
 
-        SAP = 1/F Σ_k (S_{d*k} - S_{d'k})
+    .. math:: \mathrm{SAP} = \frac{1}{F}\sum_{k=1}^{F}\left(S_{d^* k} - S_{d^\prime k}\right)
+
+    Thesis: section "Measuring Disentanglement".
 
     S_dk is the test accuracy of a linear support vector machine that predicts factor k from code d; d* and d' are the
     codes with the two largest entries for factor k.

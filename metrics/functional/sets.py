@@ -20,14 +20,16 @@ THRESHOLDS = (math.inf, 1.0, 0.5, 0.25, 0.125)
 
 
 def set_average_precision(predictions: Any, targets: Any, threshold: float = math.inf) -> float:
-    """Average precision of predicted sets of objects (section "Set Prediction", Metrics).
+    r"""Average precision of predicted sets of objects.
 
     All predictions of all images are ranked by their last number, the confidence that there is an object. One is
     correct if, of the objects in its image whose four attributes are all as predicted, the nearest is closer than
     ``threshold`` and no prediction with more confidence was correct with that object. The score is the area under the
     precision-recall curve, with precision made non-increasing (all-point interpolation, PASCAL VOC).
 
-        AP = Σ_n (r_n - r_{n-1}) max_{m ≥ n} p_m
+    .. math:: \mathrm{AP} = \sum_n (r_n - r_{n-1}) \max_{m \geq n} p_m
+
+    Thesis: section "Example Application: Set Prediction".
 
     p_n and r_n are precision and recall of the n most confident predictions.
 
@@ -116,9 +118,13 @@ def _as_sets(sets: Any, name: str) -> Floats:
 
 
 def adjusted_rand_index(predicted_masks: Any, true_masks: Any, foreground: bool = True) -> float:
-    """Mean over images of the adjusted Rand index of two segmentations: 1 for equal ones, 0 for chance.
+    r"""Mean over images of the adjusted Rand index of two segmentations: 1 for equal ones, 0 for chance.
 
-        ARI = (Σ_ij n_ij (n_ij - 1) - E) / (½ (A + B) - E),   E = A B / (n (n - 1))
+    .. math:: \mathrm{ARI} = \frac{\sum_{ij} n_{ij}(n_{ij}-1) - E}{\frac{1}{2}(A + B) - E}
+
+    .. math:: E = \frac{A B}{n(n-1)}
+
+    Thesis: section "Example Application: Set Prediction".
 
     with n_ij pixels in segment i of one and j of the other, A = Σ a_i (a_i - 1) and B = Σ b_j (b_j - 1) of their sums.
 

@@ -10,9 +10,9 @@ from unknot.metrics.functional.checks import Floats, _as_numpy
 
 
 def slot_identifiability(slots: Any, objects: Any, train_fraction: float = 0.8) -> dict[str, Any]:
-    """Slot identifiability score (SIS; Brady et al., 2023): each object is predicted by one slot, and by no other.
+    r"""Slot identifiability score (SIS; Brady et al., 2023): each object is predicted by one slot, and by no other.
 
-        SIS = 1/K Σ_i (R²[i, π(i)] - max_{j ≠ π(i)} R²[i, j])
+    .. math:: \mathrm{SIS} = \frac{1}{K}\sum_{i=1}^{K}\left(R^2_{i\pi(i)} - \max_{j\neq\pi(i)} R^2_{ij}\right)
 
     R²[i, j] is that of a kernel ridge regression (Gaussian kernel, α 1, γ 1/dimensions) from inferred slot j to true
     slot i, on values standardised over all samples; R² below 0 is set to 0. π is the best one-to-one match. Slots and
@@ -58,9 +58,11 @@ def slot_identifiability(slots: Any, objects: Any, train_fraction: float = 0.8) 
 
 
 def compositional_contrast(jacobian: Any, num_slots: int, weighted: bool = False) -> float:
-    """Compositional contrast of a decoder's Jacobian (Brady et al., 2023): 0 if every pixel depends on one slot.
+    r"""Compositional contrast of a decoder's Jacobian (Brady et al., 2023): 0 if every pixel depends on one slot.
 
-        C = mean over images of Σ_p Σ_{i<j} ‖∂x_p/∂s_i‖ ‖∂x_p/∂s_j‖
+    .. math::
+        C = \sum_{p}\sum_{i < j} \left\|\frac{\partial x_p}{\partial s_i}\right\| \left\|\frac{\partial x_p}{\partial
+        s_j}\right\|
 
     Args:
         jacobian: derivatives of P outputs by the entries of K slots, slot after slot, ``[B, P, K·D]``; for example

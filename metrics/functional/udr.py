@@ -15,7 +15,11 @@ def udr(
     method: Literal["lasso", "spearman"] = "lasso",
     threshold: float = 0.01,
 ) -> Floats:
-    """Score of each of M models trained alike, from how well their codes match one to one. No labels are needed.
+    r"""Score of each of M models trained alike, from how well their codes match one to one. No labels are needed.
+
+    .. math::
+        \mathrm{UDR}_i = \mathrm{median}_{j\neq i}\; \frac{1}{2}\left(\mathrm{mean}_a \frac{\max_b R_{ab}^2}{\sum_b
+        R_{ab}} + \mathrm{mean}_b \frac{\max_a R_{ab}^2}{\sum_a R_{ab}}\right)
 
     For two models a similarity matrix R ``[D, D]`` of their informative codes is aggregated to
     ½ (mean_a max_b R_ab² / Σ_b R_ab + mean_b max_a R_ab² / Σ_a R_ab), as in the reference (the paper pools both sums

@@ -24,7 +24,10 @@ HINT = "score the models with unfairness"
     "DCI most, then MIG, BetaVAE, FactorVAE and SAP.",
 )
 def unfairness(population: Population, resamples: int, seed: int) -> Result:
-    """Distribution of unfairness, and its rank correlation with the metrics."""
+    """Distribution of unfairness, and its rank correlation with the metrics.
+
+    Thesis: section "Do disentangled representations matter?".
+    """
     models = population.unsupervised if population.unsupervised.has("unfairness") else population
     models.need("unfairness", why=HINT)
     models.need_models(4)

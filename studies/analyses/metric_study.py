@@ -33,7 +33,10 @@ HINT = "score the models with the metric aggregation"
     "Tightest are BetaVAE with FactorVAE, and MIG with DCI.",
 )
 def metric_agreement(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlations of all pairs of metrics, in each data set."""
+    """Rank correlations of all pairs of metrics, in each data set.
+
+    Thesis: section "How Much Do Existing Disentanglement Metrics Agree?".
+    """
     models = population.unsupervised if len(population.unsupervised) else population
     metrics = models.metrics(2)
     models.need_models(4)

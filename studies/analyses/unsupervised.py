@@ -111,7 +111,10 @@ def total_correlation(population: Population, resamples: int, seed: int) -> Resu
     "The method explains 37 % of the variance on average, method and strength 59 %; the rest is the random seed.",
 )
 def explained_variance(population: Population, resamples: int, seed: int) -> Result:
-    """Adjusted R² of one dummy per method and per setting, averaged over data sets and metrics, beside a null."""
+    """Adjusted R² of one dummy per method and per setting, averaged over data sets and metrics, beside a null.
+
+    Thesis: section "Can We Learn Disentangled Representations Without Supervision?".
+    """
     models = population.unsupervised
     metrics = models.metrics()
     models.need_models(6)

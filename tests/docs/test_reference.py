@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("sphinx", reason="needs the extra docs: pip install 'unknot[docs]'")
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
-from api_pages import about, everything
+from api_pages import about, documented, everything, functional_form, public_object
 from mathml import mathml
 from torchmetrics import Metric
 
@@ -28,6 +28,10 @@ PLAIN = {  # those that have no formula of their own
 def public(package: str) -> dict[str, Any]:
     module = import_module(f"unknot.{package}")
     return {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+
+
+def docstring(name: str) -> str:
+    return inspect.getdoc(public_object(name)) or ""
 
 
 def names() -> dict[str, Any]:
@@ -54,11 +58,21 @@ def test_the_names_are_found() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_a_formula_its_source_and_an_example(name: str) -> None:
     text, known = inspect.getdoc(NAMES[name]) or "", about(name)
+    if function := functional_form(name, text):
+        text += inspect.getdoc(public_object(f"unknot.{function}")) or ""
     own = re.search(r"^    .*[=←].*$", text.partition("Args:")[0].partition(">>>")[0], flags=re.MULTILINE)
-    assert known.get("formula") or own, "a formula in docs/api/about.yaml or indented in the docstring"
+    assert known.get("formula") or ".. math::" in text or own, "a formula"
     assert ">>>" in text, "an example that runs"
     source = known.get("thesis") or known.get("references")
     assert source or re.search(r"chapter|section|Algorithm|20\d\d", text), "its place in the thesis, or a reference"
+
+
+@pytest.mark.parametrize("name", [name for name in documented().values() if ".. math::" in docstring(name)])
+def test_the_formulae_of_a_docstring_can_be_drawn(name: str) -> None:
+    formulae = re.findall(r"^( *)\.\. math::(.*(?:\n\1 +\S.*)*)", docstring(name), flags=re.MULTILINE)
+    assert formulae
+    for _, formula in formulae:
+        assert "<math" in mathml(" ".join(formula.split()), "block")
 
 
 @pytest.mark.parametrize("name", everything())
@@ -72,8 +86,6 @@ def test_what_is_told_of_a_name_belongs_to_one(name: str) -> None:
 def test_places_in_the_thesis_are_those_of_its_table() -> None:
     """Labels of equations that the reference names are labels that the table of the thesis has."""
     table = (Path(__file__).parents[2] / "docs" / "thesis.md").read_text(encoding="utf-8")
-    labels = {
-        label for known in everything().values() for label in re.findall(r'"(eqn?:[\w-]+)"', known.get("thesis", ""))
-    }
+    labels = {label for name in documented().values() for label in re.findall(r'"(eqn?:[\w-]+)"', docstring(name))}
     assert labels
     assert [label for label in labels if f"`{label}`" not in table] == []
