@@ -23,6 +23,7 @@ from unknot.datamodules.published.dsprites import ColorDSprites, DSprites, Noisy
 from unknot.datamodules.published.mpi3d import MPI3D
 from unknot.datamodules.published.shapes3d import Shapes3D
 from unknot.datamodules.published.smallnorb import SmallNORB
+from unknot.datamodules.published.threedident import ThreeDIdent
 from unknot.datamodules.scenes.clevr_scenes import ClevrScenes, draw_masks, draw_scenes, sample_scenes
 from unknot.datamodules.scenes.drawn import DrawnScenes
 from unknot.datamodules.scenes.layout import Property, SceneDataset, Scenes, SetBatch
@@ -151,6 +152,7 @@ __all__ = [
     "Split",
     "StreamDataModule",
     "Tetrominoes",
+    "ThreeDIdent",
     "WalkDataModule",
     "Weighted",
     "draw_masks",

@@ -168,7 +168,9 @@ def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) 
                 raise DownloadError(
                     f"{part}: cannot be written ({error}). Set UNKNOT_CACHE to move the cache."
                 ) from error
-            problems[url] = " ".join(str(error).split()) or type(error).__name__
+            reason = getattr(error, "reason", error)  # of urllib's errors, which say it in brackets
+            said = " ".join(str(getattr(reason, "strerror", None) or reason).split()) or type(error).__name__
+            problems[url] = f"cannot be reached ({said})" if isinstance(error, urllib.error.URLError) else said
             refused = isinstance(error, _Refused)
         if refused:
             turns.popleft()

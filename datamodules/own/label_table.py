@@ -60,11 +60,11 @@ class Table:
 
     def rows(self, numbers: Tensor) -> "Table":
         """The labels of some of the images, with the classes that occur among them."""
-        return _table(self.factors[numbers], self.columns)
+        return number_classes(self.factors[numbers], self.columns)
 
 
-def _table(factors: Tensor, columns: Mapping[str, Column]) -> Table:
-    """Number the classes that occur from 0 on."""
+def number_classes(factors: Tensor, columns: Mapping[str, Column]) -> Table:
+    """Table whose classes are numbered from 0 on, without those that do not occur."""
     numbered, levels = torch.full_like(factors, MISSING), {}
     for place, (name, column) in enumerate(columns.items()):
         known = factors[:, place] != MISSING
@@ -139,7 +139,7 @@ def from_columns(columns: Columns, num_bins: int, count: int, title: str) -> Tab
         raise ValueError(f"{title}: every row is empty; at least one image needs labels.")
     if empty := [name for name, column in zip(columns, factors.T, strict=True) if not (column >= 0).any()]:
         raise ValueError(f"{title}: column {empty[0]!r} is empty; leave it out with label_keys.")
-    return _table(factors, read)
+    return number_classes(factors, read)
 
 
 def _array_columns(labels: Any, names: Sequence[str] | None, count: int) -> dict[str, Any]:

@@ -38,16 +38,21 @@ SIDE = 64
 IMAGE_BYTES = SIDE * SIDE // 8
 ORIGINAL = RemoteFile(
     name="dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
-    urls=(
-        "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
+    urls=tuple(
+        f"https://{folder}/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
+        for folder in (
+            "github.com/google-deepmind/dsprites-dataset/raw/master",
+            "raw.githubusercontent.com/google-deepmind/dsprites-dataset/master",
+        )
     ),
     size=26_700_000,
     md5="7da33b31b13a06f4b04a70402ce90c2e",
 )
 SCREAM = RemoteFile(
     name="scream.jpg",
-    urls=(
-        "https://raw.githubusercontent.com/pjreddie/darknet/f6afaabcdf85f77e7aff2ec55c020c0e297c77f9/data/scream.jpg",
+    urls=tuple(
+        f"https://{host}/f6afaabcdf85f77e7aff2ec55c020c0e297c77f9/data/scream.jpg"
+        for host in ("raw.githubusercontent.com/pjreddie/darknet", "github.com/pjreddie/darknet/raw")
     ),
     size=174_515,
     sha256="dcab7bae866fbb396e01ab27a9c8d2d40b3e80911dafb05a5fa18d1bac6b8d17",

@@ -44,8 +44,9 @@ FILES: dict[Variant, RemoteFile] = {
     "real": _file("mpi3d_real.npz"),
     "real_complex": RemoteFile(
         name="real3d_complicated_shapes_ordered.npz",
-        urls=(
-            "https://drive.usercontent.google.com/download?id=1Tp8eTdHxgUMtsZv5uAoYAbJR1BOa_OQm&export=download&confirm=t",
+        urls=tuple(
+            f"https://{host}?id=1Tp8eTdHxgUMtsZv5uAoYAbJR1BOa_OQm&export=download&confirm=t"
+            for host in ("drive.usercontent.google.com/download", "drive.google.com/uc")
         ),
         size=5_660_000_000,
     ),

@@ -12,7 +12,10 @@ from unknot.datamodules.grid import CHUNK, Bytes, GridDataset, reading
 
 FILE = RemoteFile(
     name="3dshapes.h5",
-    urls=("https://storage.googleapis.com/3d-shapes/3dshapes.h5",),
+    urls=(
+        "https://storage.googleapis.com/3d-shapes/3dshapes.h5",
+        "https://huggingface.co/HHousen/object-discovery-pytorch/resolve/main/Datasets/3dshapes.h5",
+    ),
     size=267_573_662,
     sha256="0a0f6ed98baff276a50f3a081a7434d788da63cb135a98189b2a5b5769be1785",
 )
