@@ -45,6 +45,7 @@ METHODS = {
     "HFSVAE": "HFS",
     "SlowVAE": "SlowVAE",
     "QLAE": "QLAE",
+    "Tripod": "Tripod",
 }
 """Names of methods, in the order of the figures."""
 

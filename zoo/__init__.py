@@ -24,6 +24,7 @@ from unknot.zoo.set_prediction import SetPredictor, SlotMLPSetPredictor, SlotSet
 from unknot.zoo.slot_attention import SlotAttention
 from unknot.zoo.slow import SlowVAE
 from unknot.zoo.total_correlation import BetaTCVAE, FactorVAE
+from unknot.zoo.tripod import Tripod
 from unknot.zoo.vae import VAE, AnnealedVAE, BetaVAE, Posterior
 from unknot.zoo.weak import GVAE, MLVAE, AdaGVAE, AdaMLVAE
 
@@ -31,7 +32,7 @@ for _model in (
     *(BetaVAE, AnnealedVAE, FactorVAE, BetaTCVAE, DIPVAEI, DIPVAEII),
     *(S2BetaVAE, S2BetaTCVAE, S2FactorVAE, S2DIPVAEI, SupervisedVAE),
     *(GVAE, MLVAE, AdaGVAE, AdaMLVAE),
-    *(HFSVAE, SlowVAE, QLAE),
+    *(HFSVAE, SlowVAE, QLAE, Tripod),
     *(SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor, SlotAutoEncoder, DINOSAUR, WReN),
 ):
     register_model(_model)
@@ -98,6 +99,7 @@ __all__ = [
     "StyleDecoder",
     "StyleEncoder",
     "SupervisedVAE",
+    "Tripod",
     "WReN",
     "WarmupCosine",
     "convert",

@@ -67,42 +67,25 @@ def quantise(continuous: Tensor, values: Tensor) -> Quantised:
     return Quantised(continuous, codes, indices)
 
 
-class QLAE(Model):
-    r"""Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
-
-    .. math::
-        \min\; -\frac{1}{P}\log p(x|\hat z) + \frac{\lambda_q}{D} \sum_j \left(\mathrm{sg}(z_j) - q_j\right)^2 +
-        \frac{\lambda_c}{D} \sum_j \left(z_j - \mathrm{sg}(q_j)\right)^2
-
-    .. math:: q_j = \mathrm{argmin}_{v \in V_j} |z_j - v|
-
-    .. math:: \hat z = z + \mathrm{sg}(q - z)
-
-    The representation is the values; ``encode(images).indices`` are their numbers. The paper takes twice as many codes
-    as there are factors, and trains 200,000 steps of 128 images with each entry of the gradient clipped to 1.
+class QuantisedAutoEncoder(Model):
+    """Autoencoder each of whose latents takes one of a few values; subclasses have ``values``, ``encode``, ``losses``.
 
     Args:
         image_shape: (channels, height, width).
         latent_dim: number D of codes.
         num_values: number of values of each code.
         lr: learning rate of AdamW.
-        weight_decay: of all weights but biases and values; 0.1 in the paper, 0.001 on MPI3D.
-        quantisation_weight: λ_q, which moves values to codes.
-        commitment_weight: λ_c, which moves codes to values.
+        weight_decay: of all weights but biases and values.
         likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
         encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
-        decoder: what maps codes to outputs; by default :class:`StyleDecoder`, which is part of the method.
-
-    >>> model = QLAE(image_shape=(1, 32, 32), latent_dim=4)
-    >>> codes = model.represent(torch.rand(2, 1, 32, 32))
-    >>> bool(torch.isin(codes, model.values).all())
-    True
+        decoder: what maps codes to outputs; by default :class:`StyleDecoder`.
     """
 
     family = "quantised"
     capabilities = frozenset({"codes", "decode", "levels"})
     activity_name = "entropy in nats"
     optimizer_class = torch.optim.AdamW
+    values: Tensor
 
     def __init__(
         self,
@@ -110,21 +93,16 @@ class QLAE(Model):
         latent_dim: int = 10,
         num_values: int = 10,
         lr: float = 1e-3,
-        weight_decay: float = 0.1,
-        quantisation_weight: float = 0.01,
-        commitment_weight: float = 0.01,
+        weight_decay: float = 0.0,
         likelihood: Network = "bernoulli",
         encoder: Network = None,
         decoder: Network = None,
     ) -> None:
         super().__init__(lr)
-        not_negative(
-            weight_decay=weight_decay, quantisation_weight=quantisation_weight, commitment_weight=commitment_weight
-        )
+        not_negative(weight_decay=weight_decay)
         self.image_shape = check_image_shape(image_shape, smallest=1)
         self.latent_dim, self.num_values = whole("latent_dim", latent_dim), whole("num_values", num_values)
         self.weight_decay = weight_decay
-        self.quantisation_weight, self.commitment_weight = quantisation_weight, commitment_weight
         recipes: dict[str, Any] = {}
         shown, recipes["likelihood"] = make_network(likelihood, "likelihood", "bernoulli")
         if not isinstance(shown, Likelihood):
@@ -135,7 +113,6 @@ class QLAE(Model):
         )
         features = output_shape(self.encoder, self.image_shape, "encoder", "features [N, F]")
         self.head = nn.Linear(math.prod(features), self.latent_dim)
-        self.values = nn.Parameter(torch.linspace(-0.5, 0.5, self.num_values).repeat(self.latent_dim, 1))
         self.decoder, recipes["decoder"] = make_network(
             decoder, "decoder", "StyleDecoder", latent_dim=self.latent_dim, image_shape=self.image_shape
         )
@@ -153,9 +130,13 @@ class QLAE(Model):
 
     def encode(self, images: Tensor) -> Quantised:
         """Codes of images ``[N, C, H, W]``, before and after quantisation."""
+        raise NotImplementedError
+
+    def features(self, images: Tensor) -> Tensor:
+        """One number for each code: ``[N, D]``."""
         self.check_images(images)
         features = self.encoder(images.to(self.dtype, memory_format=torch.channels_last)).flatten(1)
-        return quantise(at_least_float(self.head(features)), at_least_float(self.values))
+        return at_least_float(self.head(features))
 
     def represent(self, images: Tensor) -> Tensor:
         """The quantised codes: ``[N, D]``."""
@@ -196,24 +177,6 @@ class QLAE(Model):
         codes[:, each, :, each] = own.to(start)[:, None]
         return self.decode(codes.flatten(0, 2)).unflatten(0, codes.shape[:3])
 
-    # Objective
-
-    def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
-        images = first_of(batch)
-        latents = self.encode(images)
-        outputs = without_traces(self.decoder(latents.straight_through().to(self.dtype)))
-        reconstruction = self.likelihood(images, outputs)
-        quantisation = F.mse_loss(latents.codes, latents.continuous.detach())
-        commitment = F.mse_loss(latents.continuous, latents.codes.detach())
-        loss = (
-            reconstruction / math.prod(self.image_shape)
-            + self.quantisation_weight * quantisation
-            + self.commitment_weight * commitment
-        )
-        terms = {"reconstruction": reconstruction, "quantisation": quantisation, "commitment": commitment}
-        return terms | {"loss": loss}
-
     # Training
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -234,6 +197,77 @@ class QLAE(Model):
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Representation of a batch."""
         return self.represent(first_of(batch))
+
+
+class QLAE(QuantisedAutoEncoder):
+    r"""Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
+
+    .. math::
+        \min\; -\frac{1}{P}\log p(x|\hat z) + \frac{\lambda_q}{D} \sum_j \left(\mathrm{sg}(z_j) - q_j\right)^2 +
+        \frac{\lambda_c}{D} \sum_j \left(z_j - \mathrm{sg}(q_j)\right)^2
+
+    .. math:: q_j = \mathrm{argmin}_{v \in V_j} |z_j - v|
+
+    .. math:: \hat z = z + \mathrm{sg}(q - z)
+
+    The representation is the values; ``encode(images).indices`` are their numbers. The paper takes twice as many codes
+    as there are factors, and trains 200,000 steps of 128 images with each entry of the gradient clipped to 1.
+
+    Args:
+        image_shape: (channels, height, width).
+        latent_dim: number D of codes.
+        num_values: number of values of each code.
+        lr: learning rate of AdamW.
+        weight_decay: of all weights but biases and values; 0.1 in the paper, 0.001 on MPI3D.
+        quantisation_weight: λ_q, which moves values to codes.
+        commitment_weight: λ_c, which moves codes to values.
+        likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
+        encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
+        decoder: what maps codes to outputs; by default :class:`StyleDecoder`, which is part of the method.
+
+    >>> model = QLAE(image_shape=(1, 32, 32), latent_dim=4)
+    >>> codes = model.represent(torch.rand(2, 1, 32, 32))
+    >>> bool(torch.isin(codes, model.values).all())
+    True
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int] = (1, 64, 64),
+        latent_dim: int = 10,
+        num_values: int = 10,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        quantisation_weight: float = 0.01,
+        commitment_weight: float = 0.01,
+        likelihood: Network = "bernoulli",
+        encoder: Network = None,
+        decoder: Network = None,
+    ) -> None:
+        super().__init__(image_shape, latent_dim, num_values, lr, weight_decay, likelihood, encoder, decoder)
+        not_negative(quantisation_weight=quantisation_weight, commitment_weight=commitment_weight)
+        self.quantisation_weight, self.commitment_weight = quantisation_weight, commitment_weight
+        self.values = nn.Parameter(torch.linspace(-0.5, 0.5, self.num_values).repeat(self.latent_dim, 1))
+
+    def encode(self, images: Tensor) -> Quantised:
+        """Codes of images ``[N, C, H, W]``, before and after quantisation."""
+        return quantise(self.features(images), at_least_float(self.values))
+
+    def losses(self, batch: Any) -> dict[str, Tensor]:
+        """All terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
+        images = first_of(batch)
+        latents = self.encode(images)
+        outputs = without_traces(self.decoder(latents.straight_through().to(self.dtype)))
+        reconstruction = self.likelihood(images, outputs)
+        quantisation = F.mse_loss(latents.codes, latents.continuous.detach())
+        commitment = F.mse_loss(latents.continuous, latents.codes.detach())
+        loss = (
+            reconstruction / math.prod(self.image_shape)
+            + self.quantisation_weight * quantisation
+            + self.commitment_weight * commitment
+        )
+        terms = {"reconstruction": reconstruction, "quantisation": quantisation, "commitment": commitment}
+        return terms | {"loss": loss}
 
 
 class StyleEncoder(nn.Sequential):
@@ -335,10 +369,16 @@ class StyleDecoder(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Outputs ``[N, C, H, W]`` for codes ``[N, D]``."""
+        return crop(self.last(self.stages(codes)[-1]), self.padding)
+
+    def stages(self, codes: Tensor) -> list[Tensor]:
+        """The style ``[N, S]``, and the maps after each stage."""
         style = self.style(codes)
-        maps = self.start.expand(len(codes), -1, -1, -1)
+        maps, kept = self.start.expand(len(codes), -1, -1, -1), [style]
         for layer, condition in zip(self.layers, self.conditions, strict=True):
             scale, shift = F.relu(condition(style))[..., None, None].chunk(2, 1)
             maps = F.leaky_relu(layer(maps), SLOPE)
             maps = F.group_norm(maps, maps.shape[1], eps=NORM_EPSILON) * scale + shift
-        return crop(self.last(maps), self.padding)
+            if layer.stride[0] > 1:
+                kept.append(maps)
+        return kept

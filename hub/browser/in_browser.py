@@ -23,7 +23,7 @@ IMAGES, SCENES = 64, 16
 """Images of the data set that come with a model, to start from and to order its latents by."""
 KINDS = {
     **{"SlotAutoEncoder": "slots", "SlotSetPredictor": "sets", "SlotMLPSetPredictor": "sets"},
-    **{"DSPNSetPredictor": "sets", "WReN": "matrices", "QLAE": "latents"},
+    **{"DSPNSetPredictor": "sets", "WReN": "matrices", "QLAE": "latents", "Tripod": "latents"},
 }
 """Of the models of the zoo that are no VAEs."""
 

@@ -56,6 +56,10 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
     "dspn_scenes": FEW,
     "slot_autoencoder_scenes": FEW,
     "bo_qsa_scenes": FEW,
+    "tripod_dsprites": [
+        *("--model.encoder", '{"name": "StyleEncoder", "depth": 1, "widths": [4, 4, 8, 8]}'),
+        *("--model.decoder", '{"name": "StyleDecoder", "depth": 1, "widths": [8, 8, 4, 4]}'),
+    ],
     "qlae_dsprites": [
         *("--model.encoder", '{"name": "StyleEncoder", "depth": 1, "widths": [4, 4, 8, 8]}'),
         *("--model.decoder", '{"name": "StyleDecoder", "depth": 1, "widths": [8, 8, 4, 4]}'),
