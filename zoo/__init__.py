@@ -1,4 +1,4 @@
-"""LightningModules, one file per family."""
+"""Models as LightningModules, one file per family."""
 
 from unknot.zoo.base import Model
 from unknot.zoo.conversion import (

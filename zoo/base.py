@@ -17,7 +17,7 @@ from unknot.zoo.pretrained import Pretrained
 
 
 class Model(Pretrained, pl.LightningModule):
-    """A model of images; a subclass has ``image_shape`` and says what it minimises in :meth:`losses`.
+    """Base class of image models. A subclass sets ``image_shape`` and defines its objective in :meth:`losses`.
 
     Args:
         lr: learning rate.
@@ -63,13 +63,14 @@ class Model(Pretrained, pl.LightningModule):
         self.lr = lr
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
+        """Return all terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         raise NotImplementedError
 
     def activity(self, images: Tensor) -> Tensor:
-        """Measure how much each latent varies over images, ``[D]``: here the variance of ``represent(images)``.
+        """Return how much each latent varies over the images, ``[D]``: by default the variance of
+        ``represent(images)``.
 
-        Models of which the KL or an entropy is known measure that instead. A latent near zero is not used.
+        Models with a KL divergence or an entropy per latent override this. A value near zero means an unused latent.
         """
         model: Any = self
         codes: Tensor = model.represent(images)
@@ -97,13 +98,13 @@ class Model(Pretrained, pl.LightningModule):
         return decoded.unflatten(0, codes.shape[:3])
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Images decoded from their own representation: ``[N, C, H, W]``."""
+        """Encode images and decode their representations: ``[N, C, H, W]``."""
         model: Any = self
         decoded: Tensor = model.decode(model.represent(images))
         return decoded
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Write pictures of what the model does with a batch as ``folder/KIND + suffix + .png``.
+        """Draw examples of what the model does with a batch, one PNG per kind: ``folder/KIND + suffix + .png``.
 
         Models with ``"codes"`` and ``"decode"`` draw traversals of the first image, and reconstructions.
         """
@@ -118,16 +119,16 @@ class Model(Pretrained, pl.LightningModule):
         ]
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
-        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
+        """Raise an error for images that the model cannot take. ``values`` also checks their values on a GPU."""
         check_images(images, self.image_shape, values)
 
     def bfloat16(self) -> Self:
-        """Cast to bfloat16, of which Lightning takes no note otherwise."""
+        """Cast to bfloat16 and update the dtype that Lightning tracks, which its own method leaves unchanged."""
         return self.to(torch.bfloat16)
 
     @property
     def example_input_array(self) -> Any:
-        """Two black images, by which ``to_onnx``, the model summary and TensorBoard's graph see the model run."""
+        """Two black images, used by ``to_onnx``, the model summary and TensorBoard's graph."""
         given = self._example_input_array
         return torch.zeros(2, *self.image_shape, device=self.device) if given is None else given
 
@@ -142,7 +143,7 @@ class Model(Pretrained, pl.LightningModule):
         return self._step("train", batch, batch_idx)["loss"]
 
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
-        """Log all terms as ``val/...``; what a model gives back here, callbacks see as ``outputs``."""
+        """Log all terms as ``val/...``. Callbacks see the return value as ``outputs``."""
         self._step("val", batch, batch_idx)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
@@ -165,7 +166,7 @@ class Model(Pretrained, pl.LightningModule):
 
     @torch.compiler.disable
     def _report(self, stage: str, terms: dict[str, Tensor], batch_idx: int, batch_size: int) -> None:
-        if stage == "train" and (terms["loss"].is_cpu or batch_idx % 50 == 0):  # on a GPU every look waits for it
+        if stage == "train" and (terms["loss"].is_cpu or batch_idx % 50 == 0):  # a GPU has to be waited for
             stop_unless_finite(terms, self.global_step, self.lr)
         held_out = stage != "train"
         if held_out or batch_idx % 10 == 0 or values_due(self.trainer):  # logging takes a millisecond
@@ -177,7 +178,7 @@ class Model(Pretrained, pl.LightningModule):
     # Training
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """Noise that resumes exactly; a model that adds callbacks keeps it."""
+        """Add :class:`Noise`, so that training resumes exactly; models that add callbacks keep it."""
         return [Noise()]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -185,15 +186,15 @@ class Model(Pretrained, pl.LightningModule):
         return [{"params": list(self.parameters())}]
 
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> Any:
-        """The schedule of the learning rate that belongs to the model, or ``None``."""
+        """Return the model's own learning rate schedule, or ``None``."""
         return None
 
     def configure_optimizers(self) -> Any:
-        """:attr:`optimizer`, or else Adam; and :attr:`scheduler`, or else the model's own schedule."""
+        """Return :attr:`optimizer`, by default Adam, with :attr:`scheduler`, by default the model's own schedule."""
         groups = self.parameter_groups()
         if self.optimizer is None:
-            # One kernel for all parameters. With a gradient scaler it could not clip, so only without one;
-            # and Lightning takes any mixed precision for one with a scaler.
+            # One kernel for all parameters. It cannot clip gradients under a gradient scaler, so only without one; and
+            # Lightning treats any mixed precision as if it had a scaler.
             trainer = self._trainer
             clips = trainer is not None and trainer.gradient_clip_val and "mixed" in str(trainer.precision)
             fused = not clips and all(parameter.is_cpu for group in groups for parameter in group["params"])
@@ -210,7 +211,7 @@ class Model(Pretrained, pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _check_resumed(self, optimizer: torch.optim.Optimizer) -> None:
-        """Refuse to continue with another optimiser, which would take the state of the saved one for its own."""
+        """Raise an error if the checkpoint was trained with another optimiser: its state would be misread."""
         saved, self._resumed_optimizer = self._resumed_optimizer, None
         if saved not in (None, now := type(optimizer).__name__):
             raise ValueError(
@@ -219,17 +220,17 @@ class Model(Pretrained, pl.LightningModule):
             )
 
     def setup(self, stage: str) -> None:
-        """Warn of parts that the checkpoint did not have, where that matters."""
+        """Warn about parts that are missing from the checkpoint, if training needs them."""
         if stage != "predict":
             self.warn_of_absent()
 
     def on_fit_start(self) -> None:
-        """Record the data set that the weights will come from."""
+        """Record the name of the data set that the model is about to be trained on."""
         dataset = getattr(getattr(self.trainer, "datamodule", None), "dataset", None)
         self.fitted_on(getattr(dataset, "name", None))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the name of the class, and what the weights come from."""
+        """Store the name of the class and the origin of the weights."""
         checkpoint[MODEL] = type(self).__name__
         checkpoint["trained_on"], checkpoint["fine_tuned_from"] = self.trained_on, self.fine_tuned_from
         if self._trainer is not None and self._trainer.optimizers:
@@ -243,7 +244,7 @@ class Model(Pretrained, pl.LightningModule):
 
 
 def stop_unless_finite(terms: dict[str, Tensor], step: int, lr: float) -> None:
-    """Stop training before a loss that is not finite spoils the weights."""
+    """Raise an error for a loss that is not finite, before it reaches the weights."""
     if not torch.isfinite(terms["loss"]):
         shown = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
         raise FloatingPointError(
@@ -253,10 +254,10 @@ def stop_unless_finite(terms: dict[str, Tensor], step: int, lr: float) -> None:
 
 
 def first_of(batch: Any) -> Tensor:
-    """The images of a batch that is a tensor, or a tuple or list that starts with them."""
+    """Return the images of a batch: the batch itself if it is a tensor, else its first entry."""
     if isinstance(batch, dict):
         raise ValueError(
-            f"The batch is a dictionary with {list(batch)}; expected a tensor of images, or a tuple or list that "
-            "starts with them. Give the loader a collate_fn that makes one."
+            f"The batch is a dictionary with {list(batch)}; expected a tensor of images, or a tuple or list "
+            "whose first entry is one. Give the loader a collate_fn that returns one."
         )
     return batch[0] if isinstance(batch, tuple | list) else batch

@@ -1,6 +1,6 @@
-"""Weights of VAEs that were trained with other libraries, in models of the zoo.
+"""Convert VAE weights from other libraries to models of the zoo.
 
-Only numbers are read (``torch.load`` with ``weights_only``). The architectures are those that the libraries come with:
+Only tensors are read (``torch.load`` with ``weights_only``). The supported architectures are the libraries' own:
 disent's ``EncoderConv64`` with ``DecoderConv64`` and ``EncoderFC`` with ``DecoderFC``, and pythae's default
 ``Encoder_VAE_MLP`` with ``Decoder_AE_MLP`` and its convolutional networks for MNIST.
 """
@@ -101,14 +101,14 @@ class PythaeMNISTDecoder(nn.Sequential):
 
 
 def convert(library: str, file: str | Path, model: str | None = None, **arguments: Any) -> Model:
-    """Make a model of the zoo from the weights that another library saved.
+    """Build a model of the zoo from weights that another library saved.
 
     Args:
         library: ``"disent"`` or ``"pythae"``.
         file: a state dict or Lightning checkpoint of disent; a folder that pythae saved, or the ``model.pt`` in it.
-        model: name of the class, a VAE; by default what pythae noted, or ``BetaVAE``.
-        arguments: of the class, such as ``beta``, ``likelihood`` and, for dense layers, ``image_shape``. disent's
-            default loss is ``likelihood={"name": "gaussian", "bounded": False}``, which is ours here too.
+        model: name of the VAE class; by default the one that pythae recorded, or ``BetaVAE``.
+        arguments: arguments of the class, such as ``beta``, ``likelihood`` and, for dense layers, ``image_shape``.
+            disent's default loss is ``likelihood={"name": "gaussian", "bounded": False}``, which is ours here too.
     """
     if library not in LIBRARIES:
         raise ValueError(f"Weights of {library!r} cannot be converted. {did_you_mean(str(library), LIBRARIES)}")
@@ -116,7 +116,7 @@ def convert(library: str, file: str | Path, model: str | None = None, **argument
 
 
 def from_disent(path: Path, name: str | None, arguments: dict[str, Any]) -> Model:
-    """From an ``AutoEncoder`` of disent, alone or in a framework."""
+    """Convert a disent ``AutoEncoder``, saved alone or within a framework."""
     weights = _read(path)
     encoder, decoder = (_part(weights, f"_{part}.model.", path) for part in ("encoder", "decoder"))
     first, last = next(iter(encoder.values())), list(encoder.values())[-2]
@@ -140,7 +140,7 @@ def from_disent(path: Path, name: str | None, arguments: dict[str, Any]) -> Mode
 
 
 def from_pythae(path: Path, name: str | None, arguments: dict[str, Any]) -> Model:
-    """From a VAE, β-VAE or β-TCVAE of pythae."""
+    """Convert a VAE, β-VAE or β-TCVAE of pythae."""
     folder = path if path.is_dir() else path.parent
     config = _read_config(folder / "model_config.json")
     weights = _read(folder / "model.pt" if path.is_dir() else path)
@@ -179,7 +179,7 @@ LIBRARIES: dict[str, Callable[[Path, str | None, dict[str, Any]], Model]] = {
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a file of ``torch.save`` or safetensors, or from a Lightning checkpoint; nothing else."""
+    """Read named tensors from a ``torch.save`` file, a safetensors file or a Lightning checkpoint, and nothing else."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     try:
@@ -222,7 +222,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _part(weights: Weights, prefix: str, path: Path) -> dict[str, Tensor]:
-    """Tensors of the encoder or the decoder, without what batch normalisation counts."""
+    """Return the tensors of the encoder or the decoder, without batch counters of batch normalisation."""
     matches = {name: tensor for name, tensor in weights.items() if name.startswith(prefix) or f".{prefix}" in name}
     matches = {name: tensor for name, tensor in matches.items() if not name.endswith("num_batches_tracked")}
     if len(matches) < 4:
@@ -236,7 +236,7 @@ def _pairs(weights: Weights) -> list[tuple[Tensor, Tensor]]:
 
 
 def _widths(weights: Weights, heads: int = 1) -> list[int]:
-    """Widths of hidden dense layers."""
+    """Return the widths of the hidden dense layers."""
     return [len(tensor) for tensor in weights.values() if tensor.ndim == 2][:-heads]
 
 
@@ -258,7 +258,7 @@ def _build(name: str, arguments: dict[str, Any], path: Path) -> Model:
 
 
 def _fill(model: Any, encoder: Sequence[Tensor], decoder: Sequence[Tensor], path: Path) -> None:
-    """Copy tensors in the order of the layers, which is the same on both sides."""
+    """Copy tensors in layer order, which is the same on both sides."""
     for part, given in ((model.encoder, encoder), (model.decoder, decoder)):
         state = part.state_dict()
         names = [name for name in state if not name.endswith("num_batches_tracked")]

@@ -2,8 +2,8 @@
 
     max E_{p(x)} [ E_{q(z|x)} log p(x|z) - KL(q(z|x) || p(z)) ] - λ_od Σ_{i≠j} C_ij² - λ_d Σ_i (C_ii - 1)²
 
-where C is the covariance of the means μ(x) for DIP-VAE-I, and of the codes z for DIP-VAE-II. It is taken over the batch
-(under DDP: of each rank) and divided by its size; the covariance of a single image is zero.
+where C is the covariance of the means μ(x) for DIP-VAE-I, and of the samples z for DIP-VAE-II. It is taken over the
+batch (under DDP: of each rank) and divided by its size; the covariance of a single image is zero.
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ from unknot.zoo.vae import VAE, Posterior
 
 
 def covariance(x: Tensor) -> Tensor:
-    """E[x xᵀ] - E[x] E[x]ᵀ of the rows of ``x`` ``[N, D]``: ``[D, D]``."""
+    """Covariance E[x xᵀ] - E[x] E[x]ᵀ of the rows of ``x`` ``[N, D]``: ``[D, D]``."""
     centred = x - x.mean(0)
     return centred.T @ centred / len(x)
 
 
 class DIPVAEI(VAE):
-    r"""DIP-VAE-I: the covariance of the means is drawn to the identity.
+    r"""DIP-VAE-I: penalise the distance of the covariance of the means from the identity.
 
     .. math::
         \max\; \mathrm{ELBO} - \lambda_{od}\sum_{i\neq j}\left[\mathrm{Cov}_{p(x)}[\mu_\phi(x)]\right]_{ij}^2 -
@@ -52,11 +52,14 @@ class DIPVAEI(VAE):
         not_negative(lambda_d=self.lambda_d)
 
     def covariance(self, posterior: Posterior) -> Tensor:
-        """Cov_{p(x)} [μ(x)]: ``[D, D]``."""
+        """Return Cov_{p(x)} [μ(x)]: ``[D, D]``."""
         return covariance(posterior.mean)
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """KL(q(z|x) || p(z)) + λ_od Σ_{i≠j} C_ij² + λ_d Σ_i (C_ii - 1)²."""
+        """Return KL(q(z|x)
+
+        p(z)) + λ_od Σ_{i≠j} C_ij² + λ_d Σ_i (C_ii - 1)².
+        """
         c = self.covariance(posterior)
         off = ((c - torch.diag(c.diagonal())) ** 2).sum()
         on = ((c.diagonal() - 1) ** 2).sum()
@@ -64,7 +67,7 @@ class DIPVAEI(VAE):
 
 
 class DIPVAEII(DIPVAEI):
-    r"""DIP-VAE-II: the covariance of the codes is drawn to the identity; ``lambda_d`` defaults to λ_od.
+    r"""DIP-VAE-II: as DIP-VAE-I, with the covariance of the samples; ``lambda_d`` defaults to λ_od.
 
     .. math::
         \max\; \mathrm{ELBO} - \lambda_{od}\sum_{i\neq j}\left[\mathrm{Cov}_{q_\phi}[z]\right]_{ij}^2 -
@@ -81,5 +84,5 @@ class DIPVAEII(DIPVAEI):
     ratio = 1.0
 
     def covariance(self, posterior: Posterior) -> Tensor:
-        """Cov_q [z] = E_{p(x)} [Σ(x)] + Cov_{p(x)} [μ(x)]: ``[D, D]``."""
+        """Return Cov_q [z] = E_{p(x)} [Σ(x)] + Cov_{p(x)} [μ(x)]: ``[D, D]``."""
         return torch.diag(posterior.logvar.exp().mean(0)) + covariance(posterior.mean)

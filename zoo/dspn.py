@@ -1,4 +1,4 @@
-"""Deep Set Prediction Network: the baseline of the set prediction experiments that descends on a set."""
+"""Deep Set Prediction Network, a baseline for set prediction that optimises a set by gradient descent."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from unknot.zoo.set_prediction import PredictedSets, SetPredictor, check_targets
 
 
 class DSPNSetPredictor(SetPredictor):
-    """Deep Set Prediction Network (Zhang et al., 2019): the set whose encoding is closest to that of the image.
+    """Deep Set Prediction Network (Zhang et al., 2019): find the set whose encoding is closest to that of the image.
 
     Thesis: section "Example Application: Set Prediction", the baseline.
 
@@ -23,20 +23,20 @@ class DSPNSetPredictor(SetPredictor):
 
         y ← y - η ∂/∂y Huber(encode(y), encode(image))
 
-    where sets are encoded by an MLP of all pairs of rows and featurewise sort pooling. The loss is that of the last
-    set, averaged over pairs, and ``representation_weight`` · Huber(encode(targets), encode(image)).
+    where sets are encoded by an MLP on all pairs of rows and featurewise sort pooling. The loss is that of the last
+    set, averaged over pairs, plus ``representation_weight`` · Huber(encode(targets), encode(image)).
 
-    As in DSPN coordinates are in [-1, 1] within and not bounded, which is ``coordinate_scale`` 2. Instead of a
-    ResNet-34 the encoder of images is the CNN of :class:`SlotSetPredictor`, averaged down to 4 x 4.
+    As in DSPN, internal coordinates are in [-1, 1] and unbounded, which is ``coordinate_scale`` 2. Instead of a
+    ResNet-34, the image encoder is the CNN of :class:`SlotSetPredictor`, averaged down to 4 x 4.
 
     Args:
         num_iterations: T; the paper trains with 10 and tests with 10, 20 and 30.
         inner_lr: η. The reference's 800 is for a mean over its batch of 32; ours is a sum, so that one image's set does
             not depend on the others', and 800 / 32 the same step.
-        hidden_dim: width of the encoder of sets, and size of an encoding.
-        representation_weight: of the second term of the loss.
-        lr: learning rate of Adam; the paper's is constant.
-        warmup_steps: steps over which it rises from 0.
+        hidden_dim: width of the set encoder, and size of an encoding.
+        representation_weight: weight of the second term of the loss.
+        lr: learning rate of Adam, constant in the paper.
+        warmup_steps: steps over which the learning rate rises from 0.
         coordinate_scale: weight of position in the loss.
         predictor: arguments of :class:`~unknot.zoo.SetPredictor`; the start is learned, so that ``num_slots`` cannot
             change later.
@@ -78,7 +78,7 @@ class DSPNSetPredictor(SetPredictor):
         channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
-        """The encoding of each image, ``[B, hidden_dim]``."""
+        """Return the encoding of each image, ``[B, hidden_dim]``."""
         self.check_images(images)
         tokens, places = self.encoder(images)
         return self.encode_image(tokens.transpose(1, 2).unflatten(2, places))
@@ -86,7 +86,7 @@ class DSPNSetPredictor(SetPredictor):
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> PredictedSets:
-        """Sets; T may change, K may not."""
+        """Predict sets. ``num_iterations`` may differ from training, ``num_slots`` may not."""
         if num_slots not in (None, self.num_slots):
             raise ValueError(f"DSPN learns {self.num_slots} rows to start from; num_slots cannot become {num_slots}.")
         num_iterations = self.num_iterations if num_iterations is None else num_iterations
@@ -94,7 +94,7 @@ class DSPNSetPredictor(SetPredictor):
         return self._descend(self.represent(images), num_iterations)
 
     def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
-        """Besides the terms of :meth:`SetPredictor.losses`: ``representation``."""
+        """Return the predicted sets and the terms of :meth:`SetPredictor.losses`, with ``representation`` added."""
         images, targets = check_targets(batch)
         goal = self.represent(images)
         predicted = self._descend(goal, self.num_iterations)
@@ -129,27 +129,28 @@ class DSPNSetPredictor(SetPredictor):
 
 
 def inner_coordinates(sets: Tensor) -> Tensor:
-    """Coordinates from [0, 1] to DSPN's [-1, 1]."""
+    """Map coordinates from [0, 1] to DSPN's range [-1, 1]."""
     return torch.cat([2 * sets[..., COORDINATES] - 1, sets[..., 3:]], dim=-1)
 
 
 def outer_coordinates(sets: Tensor) -> Tensor:
-    """And back."""
+    """Map coordinates from DSPN's range [-1, 1] back to [0, 1]."""
     return torch.cat([(sets[..., COORDINATES] + 1) / 2, sets[..., 3:]], dim=-1)
 
 
 class SetEncoder(nn.Module):
-    """Sets ``[B, n, F]`` to encodings ``[B, dim]`` that do not depend on the order of the rows.
+    """Encode sets ``[B, n, F]`` as vectors ``[B, dim]`` that do not depend on the order of the rows.
 
     A relation network with featurewise sort pooling (Zhang et al., 2019 and 2020): an MLP of all n² pairs of rows,
-    divided by n²; each feature is sorted over the pairs and weighed by a learned piecewise linear function of the rank.
+    divided by n²; each feature is sorted over the pairs and weighted by a learned piecewise linear function of the
+    rank.
     """
 
     def __init__(self, features: int, dim: int, pieces: int = 20) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(features, dim), nn.Linear(features, dim, bias=False)
         self.out = nn.Linear(dim, dim)
-        # The two halves of one layer on pairs, with the bounds of the whole.
+        # The two halves of one layer on pairs, initialised with the bounds of the whole layer.
         bound = math.sqrt(6 / (2 * features + dim))
         nn.init.uniform_(self.first.weight, -bound, bound)
         nn.init.uniform_(self.second.weight, -bound, bound)
@@ -158,7 +159,7 @@ class SetEncoder(nn.Module):
         self.knots = nn.Parameter(torch.randn(dim, pieces + 1))
 
     def forward(self, sets: Tensor) -> Tensor:
-        """One vector for each set."""
+        """Return one vector for each set."""
         n = sets.shape[1]
         if n == 0:
             return sets.new_zeros(len(sets), self.out.out_features)
@@ -169,7 +170,7 @@ class SetEncoder(nn.Module):
 
 
 def rank_weights(knots: Tensor, n: int) -> Tensor:
-    """Values at n even ranks of the piecewise linear functions through ``knots`` ``[dim, pieces + 1]``: ``[dim, n]``.
+    """Evaluate piecewise linear functions with ``knots`` ``[dim, pieces + 1]`` at n evenly spaced ranks: ``[dim, n]``.
 
     >>> rank_weights(torch.tensor([[0.0, 1.0, 0.0]]), 5)
     tensor([[0.0000, 0.5000, 1.0000, 0.5000, 0.0000]])

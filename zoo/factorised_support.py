@@ -1,9 +1,10 @@
-"""Hausdorff factorised support: codes whose support is a product, so that factors may be correlated.
+"""Hausdorff factorised support: latents whose support is a product, so that factors may be correlated.
 
     min E_{p(x)} [ -E_{q(z|x)} log p(x|z) + β KL(q(z|x) || p(z)) ] + γ Σ_{(a,b)} d_H(S_a × S_b, S_ab)
 
-Independence asks that every combination of values is as likely as their product says. A factorised support asks that
-every combination occurs (Roth et al., 2023, "Disentanglement of Correlated Factors via Hausdorff Factorized Support").
+Independence requires every combination of values to be as likely as the product of its marginals. A factorised support
+only requires every combination to occur (Roth et al., 2023, "Disentanglement of Correlated Factors via Hausdorff
+Factorized Support").
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from unknot.zoo.vae import VAE, Posterior
 
 
 def factorised_support(codes: Tensor, pairs: Tensor | None = None, average: bool = False) -> Tensor:
-    """Hausdorff distance of the support of pairs of codes from the product of their supports, summed over pairs.
+    """Hausdorff distance between the joint support of two latents and the product of their supports, summed over pairs.
 
         Σ_(a,b) max_(i,j) min_k (z_ia - z_ka)² + (z_jb - z_kb)²
 
@@ -25,7 +26,7 @@ def factorised_support(codes: Tensor, pairs: Tensor | None = None, average: bool
     formula, at a fraction of the cost. Both ends of the distance have a gradient.
 
     Args:
-        codes: samples ``[N, D]``; the means of a batch.
+        codes: samples ``[N, D]``, such as the means of a batch.
         pairs: columns ``[P, 2]``; by default all D (D - 1) / 2 pairs.
         average: take the mean over recombinations of two samples instead of the farthest one.
 
@@ -40,7 +41,7 @@ def factorised_support(codes: Tensor, pairs: Tensor | None = None, average: bool
         return codes.sum() * 0
     with torch.no_grad():
         apart = ((codes.T[:, :, None] - codes.T[:, None]) ** 2)[pairs]  # [P, 2, N, N]
-        # [N, N, N] at a time, in the same memory: those of all pairs do not fit into a processor's cache.
+        # [N, N, N] at a time, in the same memory: all pairs together do not fit into a CPU cache.
         room = torch.empty(n, n, n, dtype=codes.dtype, device=codes.device)
         shortest = torch.stack([torch.add(x[:, None], y[None], out=room).amin(2) for x, y in apart])  # [P, N, N]
         if average:
@@ -55,31 +56,31 @@ def factorised_support(codes: Tensor, pairs: Tensor | None = None, average: bool
         k = (apart[pair, 0, i] + apart[pair, 1, j]).argmin(2)
     first, second = pairs[:, :1], pairs[:, 1:]
     distances = (codes[i, first] - codes[k, first]) ** 2 + (codes[j, second] - codes[k, second]) ** 2
-    # Recombinations of a sample with itself are that sample: the mean leaves them out.
+    # A sample recombined with itself is that sample: the mean leaves these out.
     return distances.sum() / max(n * (n - 1), 1) if average else distances.sum()
 
 
 def all_pairs(latent_dim: int, device: torch.device | None = None) -> Tensor:
-    """Pairs of different codes ``[D (D - 1) / 2, 2]``."""
+    """Return all pairs of different latents, ``[D (D - 1) / 2, 2]``."""
     return torch.combinations(torch.arange(latent_dim, device=device))
 
 
 class HFSVAE(VAE):
-    r"""VAE with Hausdorff factorised support (Roth et al., 2023): codes may correlate, no combination may be missing.
+    r"""VAE with Hausdorff factorised support (Roth et al., 2023): latents may correlate, but every combination must
+    occur.
 
     .. math::
         \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] - \beta\,
         D_{KL}(q_\phi(z|x)\,\|\,p(z))\right] - \gamma \sum_{(a,b)} \max_{i,j} \min_k \left\|(z_{ia}, z_{jb}) -
         (z_{ka}, z_{kb})\right\|^2
 
-    The distance is taken on the means of the batch, between ``num_pairs`` random pairs of codes. γ is relative to
-    -log p(x|z) summed over pixels; the paper searches β in 0 to 16 and γ in 0.1 to 10,000, and γ in 80 to 2,000 with
-    β = 0.
+    The distance is computed on the means of the batch, for ``num_pairs`` random pairs of latents. γ is relative to -log
+    p(x|z) summed over pixels; the paper searches β in 0 to 16 and γ in 0.1 to 10,000, and γ in 80 to 2,000 with β = 0.
 
     Args:
         gamma: weight γ of the distance.
         beta: weight of the KL; 0, the default, is the paper's variant without a prior.
-        num_pairs: pairs of codes at each step, or all if there are fewer.
+        num_pairs: pairs of latents at each step, or all if there are fewer.
         vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = HFSVAE(gamma=300.0)
@@ -96,7 +97,10 @@ class HFSVAE(VAE):
         self.num_pairs = whole("num_pairs", num_pairs)
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """β KL(q(z|x) || p(z)) + γ Σ d_H(S_a × S_b, S_ab)."""
+        """Return β KL(q(z|x)
+
+        p(z)) + γ Σ d_H(S_a × S_b, S_ab).
+        """
         pairs = all_pairs(self.latent_dim, z.device)
         pairs = pairs[torch.randperm(len(pairs), device=z.device)[: self.num_pairs]]
         distance = factorised_support(posterior.mean, pairs)

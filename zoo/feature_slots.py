@@ -1,7 +1,7 @@
 """DINOSAUR: slots that reconstruct the features of a frozen network instead of pixels.
 
-Seitzer et al., 2023, "Bridging the Gap to Real-World Object-Centric Learning". Features h of a frozen network, one for
-each of P places, are input and target at once:
+Seitzer et al., 2023, "Bridging the Gap to Real-World Object-Centric Learning". The features h of a frozen network, at P
+positions, are both input and target:
 
     min 1/(P F) || h - Σ_k softmax_k(m_k) ĥ_k ||²,   (ĥ_kp, m_kp) = MLP(slot_k + position_p)
 """
@@ -27,16 +27,16 @@ HALVED_AFTER = 100_000
 
 
 class DINOSAUR(Model):
-    r"""DINOSAUR (Seitzer et al., 2023) on given features ``[B, F, h, w]``, with its MLP decoder.
+    r"""DINOSAUR (Seitzer et al., 2023) on precomputed features ``[B, F, h, w]``, with its MLP decoder.
 
     .. math:: \min\; \tfrac{1}{PF}\left\|h - \sum_k \mathrm{softmax}_k(m_k)\,\hat h_k\right\|^2
 
-    Tokens pass LayerNorm and an MLP, Slot Attention groups them, and every slot is decoded on its own at every place,
-    together with how much it has to say there. These weights are the masks. Nothing is asked of pixels, so that texture
-    and light matter as little as they do to the frozen network.
+    Tokens pass LayerNorm and an MLP, and Slot Attention groups them. Every slot is decoded separately at every
+    position, together with a logit of its mask. Pixels are never reconstructed, so texture and lighting matter only as
+    far as they affect the frozen network.
 
-    ``image_shape`` is the shape of a map of features. Wherever slots of images are scored, features stand in for
-    images: :class:`~unknot.datamodules.FeatureScenes` computes and keeps them.
+    ``image_shape`` is the shape of a feature map. Wherever slots of images are scored, features take the place of
+    images: :class:`~unknot.datamodules.FeatureScenes` computes and stores them.
 
     Args:
         image_shape: (features, height, width) of the maps.
@@ -45,9 +45,9 @@ class DINOSAUR(Model):
         slot_dim: size of a slot; 128 or 256 in the paper.
         hidden_dim: width of the three hidden layers of the decoder; 1024 or 2048 in the paper.
         lr: learning rate of Adam.
-        warmup_steps: steps over which it rises from 0; it halves every 100,000.
-        initial: of slots, see :class:`~unknot.zoo.SlotAttention`.
-        gradient: see there.
+        warmup_steps: steps over which the learning rate rises from 0; it halves every 100,000.
+        initial: initialisation of slots, see :class:`~unknot.zoo.SlotAttention`.
+        gradient: gradient through the iterations, see :class:`~unknot.zoo.SlotAttention`.
 
     >>> model = DINOSAUR(image_shape=(112, 14, 14), num_slots=5, slot_dim=32, hidden_dim=64)
     >>> model.decompose(torch.randn(2, 112, 14, 14)).masks.shape
@@ -90,19 +90,19 @@ class DINOSAUR(Model):
         self.save_hyperparameters()
 
     def tokens(self, features: Tensor) -> Tensor:
-        """Inputs of Slot Attention ``[B, h w, D]`` of maps ``[B, F, h, w]``."""
+        """Turn feature maps ``[B, F, h, w]`` into inputs of Slot Attention ``[B, h w, D]``."""
         self.check_images(features)
         tokens: Tensor = self.encoder(features.to(self.dtype).flatten(2).transpose(1, 2))
         return tokens
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
-        """Slots ``[B, K, D]`` of maps of features ``[B, F, h, w]``."""
+        """Return slots ``[B, K, D]`` of feature maps ``[B, F, h, w]``."""
         return at_least_float(self.slot_attention(self.tokens(images), num_slots, num_iterations).slots)
 
     represent = encode
 
     def decode(self, slots: Tensor) -> Decomposition:
-        """Features that slots ``[B, K, D]`` stand for, each and together, and their masks."""
+        """Decode slots ``[B, K, D]`` into the features and mask of each slot, and their mixture."""
         placed = slots.to(self.dtype)[:, :, None] + self.position  # [B, K, P, D]
         drawn = at_least_float(self.decoder(placed)).transpose(2, 3).unflatten(3, self.image_shape[1:])
         parts, masks = drawn[:, :, :-1], drawn[:, :, -1].softmax(1)
@@ -111,27 +111,27 @@ class DINOSAUR(Model):
     def decompose(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> Decomposition:
-        """Maps of features as mixtures of what their slots stand for."""
+        """Decompose feature maps into a mixture of the features of each slot."""
         return self.decode(self.encode(images, num_slots, num_iterations))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The slots ``[B, K, D]``."""
+        """Return the slots ``[B, K, D]``."""
         return self.encode(images)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """The mean squared error of the features of a batch, which are its first entry."""
+        """Return the mean squared error of the features, which are the first entry of a batch."""
         features = first_of(batch)
         drawn = self.decompose(features).reconstruction
         return {"loss": F.mse_loss(drawn, features.to(drawn))}
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
-        """Refuse maps of another shape, or with values that are not finite."""
+        """Raise an error for feature maps of another shape, or with values that are not finite."""
         check_images(images, self.image_shape, values, (-math.inf, math.inf), "features must be finite")
 
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> WarmUpThenDecay:
-        """Warm-up, and a rate that halves every 100,000 steps."""
+        """Return the schedule: a warm-up, then a learning rate that halves every 100,000 steps."""
         return WarmUpThenDecay(optimizer, self.warmup_steps, HALVED_AFTER)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Slots of a batch."""
+        """Return the slots of a batch."""
         return self(first_of(batch))

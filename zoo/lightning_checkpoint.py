@@ -1,4 +1,4 @@
-"""Lightning checkpoints of the zoo's models, read as saved models."""
+"""Read Lightning checkpoints of the zoo's models as saved models."""
 
 import json
 import pickle
@@ -31,13 +31,13 @@ def is_checkpoint(ref: Any) -> bool:
 
 @contextmanager
 def as_saved_model(path: str | Path, name: str | None = None) -> Iterator[Path]:
-    """Lend a folder with the model of a Lightning checkpoint as ``save_pretrained`` writes it.
+    """Provide a temporary folder with the model of a Lightning checkpoint, in the format of ``save_pretrained``.
 
     Only tensors and plain values are read; the class is looked up by its name, never imported.
 
     Args:
-        path: of the checkpoint.
-        name: of the class, for checkpoints that do not say it.
+        path: file of the checkpoint.
+        name: name of the class, for checkpoints that do not record it.
     """
     path = Path(path)
     try:

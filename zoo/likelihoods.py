@@ -1,4 +1,4 @@
-"""Likelihoods p(x|z): what the decoder's outputs mean, which images they allow, and how far they are from an image.
+"""Likelihoods p(x|z): the meaning of the decoder's outputs, the range of images, and the reconstruction loss.
 
 Your own likelihood subclasses :class:`Likelihood` and is given to a model as a module, or by name once it is
 registered with :func:`~unknot.zoo.register_network`.
@@ -14,7 +14,7 @@ from unknot.arguments import is_number
 
 
 def at_least_float(x: Tensor) -> Tensor:
-    """Half precision as float32, in which sums over many pixels are exact enough; others as they are."""
+    """Convert half precision to float32, so that sums over many pixels are accurate; leave other types unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -23,11 +23,11 @@ TRACE = 1e-20
 
 
 def without_traces(outputs: Tensor) -> Tensor:
-    """The same outputs of a decoder, whose gradient on a CPU is exactly zero where it is less than a trace.
+    """Return the outputs of a decoder unchanged, but set vanishingly small gradients to zero on a CPU.
 
-    A trained decoder is sure of black pixels: with a logit of -88, σ(l) is subnormal, and with larger ones its products
-    with the weights of the layers before are. Processors are slow with such numbers: with them left in, a step of a
-    trained model takes about twice as long as without them (``benchmarks/training.py``).
+    A trained decoder is certain of black pixels: with a logit of -88, σ(l) is subnormal, and for larger logits its
+    products with the weights of earlier layers are. CPUs are slow with subnormal numbers: a training step of a trained
+    model takes about twice as long with them (``benchmarks/training.py``).
     """
     eager = not torch.compiler.is_compiling()
     if eager and outputs.requires_grad and outputs.is_cpu and outputs.dtype == torch.float32:
@@ -36,22 +36,22 @@ def without_traces(outputs: Tensor) -> Tensor:
 
 
 class Likelihood(nn.Module):
-    """p(x|z) of images ``[N, C, H, W]`` given the outputs of a decoder, of the same shape."""
+    """Likelihood p(x|z) of images ``[N, C, H, W]``, given decoder outputs of the same shape."""
 
     support: tuple[float, float] = (0.0, 1.0)
     """The values that images may have."""
 
     def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
-        """-log p(x|z), summed over pixels and channels and averaged over the batch."""
+        """Return -log p(x|z), summed over pixels and channels and averaged over the batch."""
         raise NotImplementedError
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """The mean image E[x|z]: ``[N, C, H, W]``."""
+        """Return the mean image E[x|z]: ``[N, C, H, W]``."""
         raise NotImplementedError
 
 
 class Bernoulli(Likelihood):
-    r"""Bernoulli likelihood of each pixel, by its logit, as in the studies: the cross-entropy, also of grey pixels.
+    r"""Bernoulli likelihood of each pixel from its logit, as in the studies: cross-entropy, also for grey pixels.
 
     .. math:: -\log p(x|z) = -\sum_p x_p \log\sigma(l_p) + (1 - x_p)\log\left(1 - \sigma(l_p)\right)
 
@@ -64,17 +64,17 @@ class Bernoulli(Likelihood):
     """
 
     def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
-        """The cross-entropy."""
+        """Return the cross-entropy."""
         outputs = at_least_float(outputs)
         return F.binary_cross_entropy_with_logits(outputs, images.to(outputs), reduction="sum") / len(images)
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """σ(outputs)."""
+        """Return σ(outputs)."""
         return torch.sigmoid(at_least_float(outputs))
 
 
 class ContinuousBernoulli(Bernoulli):
-    r"""Bernoulli's density normalised over [0, 1] (Loaiza-Ganem & Cunningham, 2019), for grey images.
+    r"""Continuous Bernoulli (Loaiza-Ganem & Cunningham, 2019), normalised over [0, 1], for grey images.
 
     .. math:: p(x|\lambda) = C(\lambda)\, \lambda^x (1-\lambda)^{1-x}
 
@@ -88,7 +88,7 @@ class ContinuousBernoulli(Bernoulli):
     """
 
     def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
-        """The cross-entropy minus log C(λ)."""
+        """Return the cross-entropy minus log C(λ)."""
         logits = at_least_float(outputs)
         near = logits.abs() < 1e-2  # the quotients below are 0 / 0 at zero
         apart = torch.where(near, 1.0, logits)
@@ -96,7 +96,7 @@ class ContinuousBernoulli(Bernoulli):
         return super().forward(images, outputs) - log_c.sum() / len(images)
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """λ / (2 λ - 1) - 1 / l, which is not λ."""
+        """Return λ / (2 λ - 1) - 1 / l, which differs from λ."""
         logits = at_least_float(outputs)
         near = logits.abs() < 1e-2
         apart = torch.where(near, 1.0, logits)
@@ -105,13 +105,13 @@ class ContinuousBernoulli(Bernoulli):
 
 
 class Gaussian(Likelihood):
-    r"""N(x; m(z), σ² I).
+    r"""Gaussian likelihood N(x; m(z), σ² I).
 
     .. math:: -\log p(x|z) = \frac{1}{2\sigma^2}\,\|x - m(z)\|^2 + \mathrm{const}
 
-    With a fixed variance the loss is ‖x - m‖² / (2 σ²), without the constant; ½ makes it the summed squared error, the
-    reference's ``l2_loss``. With a learned one, the same for all pixels, it is the whole -log density, which can be
-    negative.
+    With a fixed variance the loss is ‖x - m‖² / (2 σ²), without the constant; σ² = ½ gives the summed squared error,
+    the reference's ``l2_loss``. With a learned variance, shared by all pixels, it is the full -log density, which can
+    be negative.
 
     Args:
         variance: σ², a positive number, or ``"learned"``.
@@ -135,7 +135,7 @@ class Gaussian(Likelihood):
             self.log_variance = nn.Parameter(torch.tensor(math.log(0.5)))
 
     def forward(self, images: Tensor, outputs: Tensor) -> Tensor:
-        """‖x - m‖² / (2 σ²), with ½ log 2 π σ² for each value where σ is learned."""
+        """Return ‖x - m‖² / (2 σ²), plus ½ log 2 π σ² for each value if σ is learned."""
         mean = self.mean(outputs)
         error = F.mse_loss(mean, images.to(mean), reduction="sum") / len(images)
         if isinstance(self.variance, str):
@@ -145,6 +145,6 @@ class Gaussian(Likelihood):
         return error / (2 * self.variance)
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """m(z)."""
+        """Return m(z)."""
         outputs = at_least_float(outputs)
         return torch.sigmoid(outputs) if self.bounded else outputs

@@ -1,8 +1,8 @@
-"""Networks that go into the models: encoders, decoders, and FactorVAE's discriminator.
+"""Network modules: encoders, decoders, and FactorVAE's discriminator.
 
 An encoder maps images ``[N, C, H, W]`` to features ``[N, F]``, to which a VAE adds linear heads for mean and
-log-variance. A decoder maps codes ``[N, D]`` to outputs ``[N, C, H, W]``, which the likelihood reads. Those of the
-thesis are :class:`ConvEncoder` and :class:`ConvDecoder`.
+log-variance. A decoder maps latent codes ``[N, D]`` to outputs ``[N, C, H, W]``, the parameters of the likelihood. The
+thesis uses :class:`ConvEncoder` and :class:`ConvDecoder`.
 """
 
 import math
@@ -24,11 +24,11 @@ MAX_LAYERS = 64
 
 
 class GaussianEncoder(nn.Module):
-    """Images ``[N, C, H, W]`` to mean and log-variance, each ``[N, D]``: a network, and a linear head for each.
+    """Map images ``[N, C, H, W]`` to mean and log-variance, each ``[N, D]``: a network with two linear heads.
 
     Args:
-        body: what gives features.
-        image_shape: of the images.
+        body: network that returns features.
+        image_shape: (channels, height, width).
         latent_dim: D.
     """
 
@@ -43,17 +43,17 @@ class GaussianEncoder(nn.Module):
         self.logvar.apply(glorot)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of the Gaussian code of each image."""
+        """Return mean and log-variance of the Gaussian posterior of each image."""
         features = self.body(images).flatten(1)
         return self.mean(features), self.logvar(features)
 
 
 class ConvEncoder(nn.Sequential):
-    """The encoder of the studies: four strided convolutions and a dense layer of 256 units.
+    """Encoder of the studies: four strided convolutions and a dense layer of 256 units.
 
     Thesis: section "Disentanglement_lib", paragraph "Inductive Biases".
 
-    Sides that are no multiples of 16 are padded with zeros to the next one.
+    Sides that are not multiples of 16 are padded with zeros to the next multiple.
 
     Args:
         image_shape: (channels, height, width), sides from 16 up.
@@ -81,16 +81,16 @@ class ConvEncoder(nn.Sequential):
         self.apply(glorot)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features ``[N, 256]``."""
+        """Return features ``[N, 256]``."""
         return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
 
 
 class ConvDecoder(nn.Sequential):
-    """The decoder of the studies: two dense layers and four transposed convolutions.
+    """Decoder of the studies: two dense layers and four transposed convolutions.
 
     Thesis: section "Disentanglement_lib", paragraph "Inductive Biases".
 
-    Sides that are no multiples of 16 are cut from the next one.
+    For sides that are not multiples of 16, a larger image is decoded and cropped.
 
     Args:
         latent_dim: D.
@@ -121,14 +121,15 @@ class ConvDecoder(nn.Sequential):
         self.apply(glorot)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
+        """Return outputs ``[N, C, H, W]``."""
         return crop(super().forward(codes), self.padding)
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(SiLU(norm(conv(SiLU(norm(x)))))), with a 1 × 1 convolution on the way round where the width changes.
+    """Residual block x + conv(SiLU(norm(conv(SiLU(norm(x)))))), with a 1 × 1 convolution on the shortcut if the width
+    changes.
 
-    Group normalisation, unlike batch normalisation, gives an image the same code in every batch.
+    Unlike batch normalisation, group normalisation gives an image the same representation in every batch.
     """
 
     def __init__(self, before: int, after: int) -> None:
@@ -144,12 +145,12 @@ class ResidualBlock(nn.Module):
         self.around = nn.Identity() if before == after else nn.Conv2d(before, after, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """A map of the same sides."""
+        """Return a map of the same size."""
         return self.around(x) + self.branch(x)
 
 
 def stages(image_shape: tuple[int, int, int], width: int, blocks: int) -> tuple[list[int], tuple[int, int, int, int]]:
-    """Widths of the stages of a residual network, each of half the sides, down to 4 to 7; and what to pad."""
+    """Return the widths of the stages of a residual network, each halving the sides down to 4 to 7, and the padding."""
     _, *sides = check_image_shape(image_shape)
     counts(width=width, blocks=blocks)
     if blocks > MAX_LAYERS:
@@ -159,13 +160,13 @@ def stages(image_shape: tuple[int, int, int], width: int, blocks: int) -> tuple[
 
 
 class ResidualEncoder(nn.Sequential):
-    """A residual network for images of about 64 to 224 pixels: halved down to a map of 4 to 7, then a dense layer.
+    """Residual network for images of about 64 to 224 pixels: stages halve the map to 4 to 7 pixels, then a dense layer.
 
     Args:
         image_shape: (channels, height, width), sides from 16 up.
         width: channels of the first stage; they double up to eight times that.
         blocks: residual blocks in each stage.
-        features: F.
+        features: number of features F.
 
     >>> ResidualEncoder((3, 96, 96), width=8)(torch.rand(2, 3, 96, 96)).shape
     torch.Size([2, 256])
@@ -184,12 +185,12 @@ class ResidualEncoder(nn.Sequential):
         super().__init__(*layers)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features ``[N, F]``."""
+        """Return features ``[N, F]``."""
         return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
 
 
 class ResidualDecoder(nn.Sequential):
-    """The mirror of :class:`ResidualEncoder`: each stage doubles the sides by repeating pixels.
+    """Mirror image of :class:`ResidualEncoder`: each stage doubles the sides by repeating pixels.
 
     Args:
         latent_dim: D.
@@ -213,12 +214,12 @@ class ResidualDecoder(nn.Sequential):
         super().__init__(*layers)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
+        """Return outputs ``[N, C, H, W]``."""
         return crop(super().forward(codes), self.padding)
 
 
 class MLPEncoder(nn.Sequential):
-    """Dense layers with ReLU on the flattened image, of any size.
+    """Dense layers with ReLU on the flattened image, for images of any size.
 
     Args:
         image_shape: (channels, height, width).
@@ -235,12 +236,12 @@ class MLPEncoder(nn.Sequential):
 
 
 class MLPDecoder(nn.Sequential):
-    """Dense layers with ReLU, the last one as large as the image.
+    """Dense layers with ReLU; the last layer has one output per pixel and channel.
 
     Args:
         latent_dim: D.
         image_shape: (channels, height, width).
-        hidden: widths of the layers between.
+        hidden: widths of the hidden layers.
 
     >>> MLPDecoder(10, (1, 9, 7))(torch.zeros(2, 10)).shape
     torch.Size([2, 1, 9, 7])
@@ -258,7 +259,7 @@ class MLPDecoder(nn.Sequential):
 
 
 class Discriminator(nn.Sequential):
-    """Codes ``[N, D]`` to two logits ``[N, 2]``: six dense layers of 1000 units. FactorVAE's density-ratio network."""
+    """FactorVAE's density-ratio network, six dense layers of 1000 units: ``[N, D]`` to two logits ``[N, 2]``."""
 
     def __init__(self, latent_dim: int) -> None:
         widths = [latent_dim] + [1000] * 6
@@ -270,7 +271,7 @@ class Discriminator(nn.Sequential):
 
 
 def glorot(layer: nn.Module) -> None:
-    """Glorot-uniform weights and zero biases, as in the reference; PyTorch's own default differs."""
+    """Initialise weights Glorot-uniform and biases to zero, as in the reference; PyTorch's own default differs."""
     if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
         nn.init.xavier_uniform_(layer.weight)
         if layer.bias is not None:
@@ -278,13 +279,13 @@ def glorot(layer: nn.Module) -> None:
 
 
 def channels_last(network: nn.Module) -> None:
-    """Lay the weights of convolutions out so that a CPU and a GPU run them fastest, and no layer has to copy."""
+    """Convert convolution weights to channels-last layout, the fastest on CPU and GPU."""
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 @torch.no_grad()
 def output_shape(network: nn.Module, input_shape: Sequence[int], role: str, expected: str) -> tuple[int, ...]:
-    """Shape of what a network makes of one input of zeros, without the batch; the generators stay as they are."""
+    """Return the output shape of a network for one input of zeros, without the batch; random states are preserved."""
     like = next((tensor for tensor in (*network.parameters(), *network.buffers()) if tensor.is_floating_point()), None)
     zeros = torch.zeros(1, *input_shape) if like is None else like.new_zeros(1, *input_shape)
     with evaluation_mode(network), kept_generators(zeros.device):
@@ -305,7 +306,7 @@ def output_shape(network: nn.Module, input_shape: Sequence[int], role: str, expe
 
 
 def margins(sides: tuple[int, int], multiple: int) -> tuple[int, int, int, int]:
-    """Padding left, right, above and below that makes both sides (height, width) multiples of a number.
+    """Return the padding left, right, above and below that makes both sides (height, width) multiples of a number.
 
     >>> margins((28, 64), 16)
     (0, 0, 2, 2)
@@ -315,19 +316,19 @@ def margins(sides: tuple[int, int], multiple: int) -> tuple[int, int, int, int]:
 
 
 def crop(images: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
-    """Images without these margins: the inverse of padding."""
+    """Crop margins from images: the inverse of padding."""
     return F.pad(images, tuple(-margin for margin in padding)) if any(padding) else images
 
 
 def check_widths(widths: Sequence[int]) -> list[int]:
-    """Check widths of layers."""
+    """Check the widths of hidden layers."""
     if not isinstance(widths, list | tuple) or not 1 <= len(widths) <= MAX_LAYERS:
         raise ValueError(f"hidden must be 1 to {MAX_LAYERS} whole numbers, got {widths!r}.")
     return [whole("Each of hidden", width) for width in widths]
 
 
 def check_image_shape(image_shape: Sequence[int], smallest: int = 16) -> tuple[int, int, int]:
-    """Refuse what is no shape of images, and sides that four halvings would leave nothing of."""
+    """Check that a tuple is a valid image shape whose sides are large enough for four halvings."""
     try:
         channels, height, width = map(operator.index, image_shape)
         fits = channels >= 1 and min(height, width) >= smallest
@@ -349,9 +350,10 @@ def check_images(
     support: tuple[float, float] = (0.0, 1.0),
     remedy: str = "rescale them (divide by 255?)",
 ) -> None:
-    """Refuse images of another shape or type, and values that are NaN, infinite or not in ``support``.
+    """Raise an error for images of another shape or type, and for values that are NaN, infinite or outside ``support``.
 
-    ``values`` says whether to look at them; by default on the CPU only, as a look at those on a GPU waits for it.
+    ``values`` decides whether to check values; by default only on the CPU, because on a GPU the check waits for the
+    device.
     """
     if not isinstance(images, Tensor):
         raise ValueError(

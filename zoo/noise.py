@@ -1,4 +1,4 @@
-"""Noise that is a function of the step: a resumed run draws what the interrupted one would have drawn."""
+"""Random noise as a function of the step, so that a resumed run draws the same noise as an uninterrupted one."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from unknot.randomness import Stream, derive_seed, generator_states, kept_genera
 
 
 class Noise(pl.Callback):
-    """Seed the global generators for each step, and give them back as they were after it.
+    """Seed the global random generators for each step, and restore their state afterwards.
 
-    What a model draws in a step thereby depends on the run's seed, the rank and the number of the step alone, and what
-    anybody else draws, such as a loader that shuffles, does not depend on the model. Held-out batches have the same
-    noise every time, so that their losses compare.
+    The noise of a step depends only on the run's seed, the rank and the step number. Other users of the global
+    generators, such as a shuffling loader, are not affected by the model. Held-out batches have the same noise every
+    time, so that their losses are comparable.
     """
 
     def __init__(self) -> None:
@@ -21,9 +21,9 @@ class Noise(pl.Callback):
         self._states: dict[str, torch.Tensor] | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Settle the seed, the same on all ranks; a checkpoint to resume from overrides it."""
+        """Choose a seed, the same on all ranks; a resumed checkpoint overrides it."""
         if stage == "fit":
-            with kept_generators():  # a look at what would come next, so that two fits of one program differ
+            with kept_generators():  # peek at the next random number, so that two fits in one program differ
                 self.seed = trainer.strategy.broadcast(int(torch.empty((), dtype=torch.int64).random_()))
 
     def _begin(self, model: pl.LightningModule, *key: int) -> None:
@@ -42,7 +42,7 @@ class Noise(pl.Callback):
         self._begin(pl_module, self.seed, Stream.TRAIN_NOISE, trainer.global_rank, batches_done(trainer))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Give the generators back."""
+        """Restore the generators."""
         self._give_back()
 
     def on_validation_batch_start(
@@ -52,21 +52,21 @@ class Noise(pl.Callback):
         self._begin(pl_module, 0, Stream.HELD_OUT_NOISE, trainer.global_rank, dataloader_idx, batch_idx)
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Give the generators back."""
+        """Restore the generators."""
         self._give_back()
 
     on_test_batch_start = on_predict_batch_start = on_validation_batch_start
     on_test_batch_end = on_predict_batch_end = on_validation_batch_end
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Give the generators back, also after a step that did not end."""
+        """Restore the generators after a step that failed."""
         self._give_back()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the seed."""
+        """Store the seed."""
         checkpoint["noise_seed"] = self.seed
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Go on with the noise of the saved run, where it has any."""
+        """Restore the seed of the saved run, if it has one."""
         seed = checkpoint.get("noise_seed")
         self.seed = self.seed if seed is None else seed

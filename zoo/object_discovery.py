@@ -1,7 +1,7 @@
-"""Object discovery: Slot Attention as the bottleneck of an autoencoder that no label trains.
+"""Object discovery: Slot Attention as the bottleneck of an autoencoder trained without labels.
 
-Beyond the thesis, which leaves this half of the paper to its co-author (Locatello et al., 2020, "Object-Centric
-Learning with Slot Attention"); networks and settings are the reference's.
+This half of the paper is not part of the thesis (Locatello et al., 2020, "Object-Centric Learning with Slot
+Attention"). Networks and settings follow the reference.
 """
 
 import math
@@ -23,12 +23,12 @@ from unknot.zoo.transposed_conv import Transposed
 
 
 class Decomposition(NamedTuple):
-    """An image as a mixture of what the slots draw.
+    """Decomposition of an image into a mixture of the images of its slots.
 
     Args:
         reconstruction: Σ_k masks_k · parts_k, ``[B, C, H, W]``, about in [0, 1].
         parts: the image of each slot, ``[B, K, C, H, W]``.
-        masks: how much of each pixel is due to each slot, ``[B, K, H, W]``; sums to one over slots.
+        masks: share of each pixel that belongs to each slot, ``[B, K, H, W]``; sums to one over slots.
     """
 
     reconstruction: Tensor
@@ -37,26 +37,26 @@ class Decomposition(NamedTuple):
 
 
 class SlotAutoEncoder(TokenModel):
-    r"""Each slot is decoded on its own into an image and a mask, and their mixture must be the image.
+    r"""Slot Attention autoencoder: each slot is decoded separately into an image and a mask, then mixed.
 
     .. math:: \min\; \mathrm{mean}\left(2 x - 1 - \sum_k \mathrm{softmax}_k(m_k)\, r_k\right)^2
 
-    The decoder spreads a slot over a small map, adds a position embedding and applies transposed convolutions.
+    The decoder broadcasts a slot over a small map, adds a position embedding and applies transposed convolutions.
 
     Args:
-        num_slots: K; one more than there are objects, for the background.
-        num_iterations: T.
+        num_slots: number of slots K; one more than there are objects, for the background.
+        num_iterations: number T of iterations of Slot Attention.
         slot_dim: size of a slot.
-        channels: of CNN and decoder.
-        strides: of the convolutions of the encoder; all 1 in the reference, which makes one token of every pixel.
+        channels: channels of the CNN and the decoder.
+        strides: strides of the encoder's convolutions; all 1 in the reference, so that every pixel is a token.
         warmup_steps: steps over which the learning rate rises from 0.
-        decay_steps: steps in which it halves.
-        initial: of slots, ``"gaussian"`` or ``"learned"``: see :class:`~unknot.zoo.SlotAttention`.
-        gradient: ``"full"``, ``"implicit"`` or ``"bilevel"``: see there. BO-QSA has learned slots and ``"bilevel"``.
-        offset: in the weighted mean of the inputs; 0, or 1 in BO-QSA.
+        decay_steps: steps in which the learning rate halves.
+        initial: initial slots, ``"gaussian"`` or ``"learned"``: see :class:`~unknot.zoo.SlotAttention`.
+        gradient: ``"full"``, ``"implicit"`` or ``"bilevel"``. BO-QSA uses learned slots and ``"bilevel"``.
+        offset: offset in the weighted mean of the inputs; 0, or 1 in BO-QSA.
         noise_steps: steps over which the noise of learned slots falls from 1 to 0 along a cosine; 0 for no noise.
-        decoder: what maps the spread slots ``[N, slot_dim, ceil(H / 16), ceil(W / 16)]`` to an image and a mask
-            ``[N, C + 1, H, W]``: a registered name with arguments, a module, or ``None`` for the reference's.
+        decoder: network from broadcast slots ``[N, slot_dim, ceil(H / 16), ceil(W / 16)]`` to an image and a mask ``[N,
+            C + 1, H, W]``: a registered name with arguments, a module, or ``None`` for the reference's.
         tokens: further arguments of :class:`~unknot.zoo.slot_encoders.TokenModel`: ``image_shape``, ``lr``, ``encoder``
             and ``padding``.
 
@@ -116,21 +116,21 @@ class SlotAutoEncoder(TokenModel):
         channels_last(self)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Noise of learned slots, ½ (1 + cos(π min(1, t / T)))."""
+        """Set the noise of learned slots to ½ (1 + cos(π min(1, t / T)))."""
         super().on_train_batch_start(batch, batch_idx)
         if self.slot_attention.initial == "learned":
             share = min(1.0, self.global_step / self.noise_steps) if self.noise_steps else 1.0
             self.slot_attention.noise.fill_((1 + math.cos(math.pi * share)) / 2)
 
     def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
-        """Slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
+        """Return slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
         self.check_images(images)
         return at_least_float(self.slot_attention(self.encoder(images)[0], num_slots, num_iterations).slots)
 
     represent = encode
 
     def decode(self, slots: Tensor) -> Decomposition:
-        """Decode slots ``[B, K, D]``, each on its own, and mix the results."""
+        """Decode slots ``[B, K, D]`` separately, and mix the results."""
         small = slots.to(self.dtype).flatten(0, 1)[..., None, None].expand(-1, -1, *self.small)
         drawn = at_least_float(self.decoder(self.position(small))).unflatten(0, slots.shape[:2])
         parts, masks = (drawn[:, :, :-1] + 1) / 2, drawn[:, :, -1].softmax(1)
@@ -139,42 +139,42 @@ class SlotAutoEncoder(TokenModel):
     def decompose(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> Decomposition:
-        """Images as mixtures of what their slots draw."""
+        """Decompose images into mixtures of the images of their slots."""
         return self.decode(self.encode(images, num_slots, num_iterations))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The slots ``[B, K, D]``."""
+        """Return the slots ``[B, K, D]``."""
         return self.encode(images)
 
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Images drawn from their own slots, in [0, 1]."""
+        """Reconstruct images from their slots, in [0, 1]."""
         return self.decompose(images).reconstruction.clamp(0, 1)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """The squared error of a batch whose first entry are images, in the reference's range [-1, 1]."""
+        """Return the squared error for the images of a batch, in the reference's range [-1, 1]."""
         images = first_of(batch)
         drawn = self.decompose(images).reconstruction
         return {"loss": 4 * F.mse_loss(drawn, images.to(drawn))}
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
-        """The part of each slot."""
+        """Draw the image of each slot."""
         from unknot.zoo.object_pictures import draw_decomposition  # Matplotlib takes a while
 
         images = first_of(batch)[: min(6, num_images)]
         return [draw_decomposition(self, images, folder / f"decomposition{suffix}.png")]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Slots of a batch."""
+        """Return the slots of a batch."""
         return self(first_of(batch))
 
 
 class SlotDecoder(nn.Sequential):
-    """The reference's spatial broadcast decoder: four transposed convolutions that double a map, and two that do not.
+    """The reference's spatial broadcast decoder: four transposed convolutions that double the map, and two that do not.
 
     Args:
-        slot_dim: channels of the map.
-        channels: of the layers.
-        image_shape: (channels, height, width); other sides than multiples of 16 are cut from the next one.
+        slot_dim: channels of the input map.
+        channels: channels of the hidden layers.
+        image_shape: (channels, height, width); for sides that are not multiples of 16, a larger image is cropped.
         padding: ``"symmetric"`` or ``"tensorflow"``, as for the encoder.
     """
 
@@ -192,5 +192,5 @@ class SlotDecoder(nn.Sequential):
         self.apply(glorot)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """An image and a mask."""
+        """Return an image and a mask."""
         return crop(super().forward(maps), self.padding)

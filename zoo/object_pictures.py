@@ -1,4 +1,4 @@
-"""Pictures of predicted sets, of attention and of decompositions."""
+"""Drawings of predicted sets, of attention and of decompositions."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ HUES = {name: tuple(channel / 255 for channel in rgb) for name, rgb in RGB.items
 
 
 def describe_object(row: Tensor) -> dict[str, str]:
-    """The attributes of an object's 19 numbers in words.
+    """Translate the 19 numbers of an object into its attributes.
 
     >>> describe_object(torch.eye(19)[[3, 6, 8, 14]].sum(0))
     {'size': 'small', 'material': 'metal', 'shape': 'sphere', 'color': 'red'}
@@ -28,10 +28,10 @@ def describe_object(row: Tensor) -> dict[str, str]:
 
 @torch.no_grad()
 def draw_sets(model: SetPredictor, images: Tensor, targets: Tensor, path: str | Path) -> Path:
-    """Write a PNG with images ``[B, C, H, W]`` above and plans of their scenes below.
+    """Write a PNG with images ``[B, C, H, W]`` above and floor plans of their scenes below.
 
-    A plan shows the true objects as large, pale markers and the predicted ones, with a confidence above one half, as
-    small ones with a black outline: their shape, color and place, metal with a white dot.
+    A plan shows the true objects as large, pale markers, and predicted objects with a confidence above one half as
+    small markers with a black outline. Markers show shape, color and position; metal objects have a white dot.
     """
     sets = model(images.to(model.device)).cpu()
     figure = Figure(figsize=(2.2 * len(images), 4.9), layout="constrained")
@@ -73,9 +73,9 @@ def _mark(axis: Any, row: Tensor, area: float, alpha: float, linewidths: float) 
 
 @torch.no_grad()
 def draw_attention(model: SetPredictor, images: Tensor, path: str | Path, num_iterations: int | None = None) -> Path:
-    """Write a PNG with a row for each image ``[B, C, H, W]``: the image, and where each slot attends.
+    """Write a PNG with a row for each image ``[B, C, H, W]``: the image, and the attention map of each slot.
 
-    Slots are ordered by the confidence that they hold an object, which is the number above each map.
+    Slots are ordered by the confidence that they hold an object, shown above each map.
     """
     predicted = model.predict_sets(images.to(model.device), num_iterations=num_iterations)
     if predicted.attention is None:
@@ -98,7 +98,7 @@ def draw_attention(model: SetPredictor, images: Tensor, path: str | Path, num_it
 
 @torch.no_grad()
 def draw_decomposition(model: SlotAutoEncoder, images: Tensor, path: str | Path) -> Path:
-    """Write a PNG with a row for each image: the image, its reconstruction, and the part that each slot draws."""
+    """Write a PNG with a row for each image: the image, its reconstruction, and the image of each slot."""
     reconstruction, parts, masks = (part.cpu() for part in model.decompose(images.to(model.device)))
     masked = masks[:, :, None] * parts + (1 - masks[:, :, None])  # on white
     rows, columns = len(images), parts.shape[1] + 2

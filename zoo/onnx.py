@@ -1,4 +1,4 @@
-"""Models as ONNX files, for use without torch."""
+"""Export of models as ONNX files, for use without torch."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,40 +16,40 @@ INSTALL = "pip install 'unknot[export]'"
 
 
 class _Encoder(nn.Module):
-    """Images to mean and log-variance, or to what the model itself gives."""
+    """Map images to mean and log-variance, or to the model's own output."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Tensor) -> Any:
-        """The outputs, in the order of their names."""
+        """Return the outputs, in the order of their names."""
         return tuple(self.model.encode(images)) if "elbo" in self.model.capabilities else self.model(images)
 
 
 class _Decoder(nn.Module):
-    """Codes to images."""
+    """Map latent codes to images."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, codes: Tensor) -> Tensor:
-        """The mean images."""
+        """Return the mean images."""
         images: Tensor = self.model.decode(codes)
         return images
 
 
 def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
-    """Write a model as an ONNX file whose batch may have any size.
+    """Export a model as an ONNX file with a variable batch size.
 
-    Inputs and outputs have names: ``images`` to ``mean`` and ``logvar`` of a VAE, to ``codes``, ``slots`` or ``sets``
-    of others; with ``part="decoder"`` ``codes`` to ``images``. A model cannot be exported if its slots start at random,
-    if it descends a gradient to answer (``DSPNSetPredictor``), or if it takes more than images (``WReN``).
+    Inputs and outputs are named: ``images`` to ``mean`` and ``logvar`` for a VAE, to ``codes``, ``slots`` or ``sets``
+    for others; with ``part="decoder"``, ``codes`` to ``images``. A model cannot be exported if its slots start at
+    random, if inference needs gradients (``DSPNSetPredictor``), or if it has further inputs (``WReN``).
 
     Args:
-        model: of the zoo.
-        path: of the file; written whole or not at all.
+        model: a model of the zoo.
+        path: path of the file, which is written atomically.
         part: ``"encoder"`` or ``"decoder"``.
     """
     try:
@@ -64,7 +64,7 @@ def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
     if part == "encoder" and not isinstance(model.example_input_array, Tensor):
         raise ValueError(f"{name} cannot be exported: it takes more than a batch of images.")
     if isinstance(model, DSPNSetPredictor):
-        raise ValueError(f"{name} cannot be exported: it descends a gradient to answer, which ONNX has no words for.")
+        raise ValueError(f"{name} cannot be exported: its inference needs gradients, which ONNX cannot express.")
     if part == "decoder":
         wrapped: nn.Module = _Decoder(model)
         sample, inputs, outputs = torch.zeros(2, model.latent_dim, device=model.device), "codes", ["images"]
@@ -88,7 +88,7 @@ def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
                 dynamo=True,
                 verbose=False,
             )
-        except Exception as error:  # the exporter raises what its many parts raise
+        except Exception as error:  # the exporter raises many kinds of errors
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{name} cannot be exported: torch's exporter says {reason!r}.") from None
     return path
@@ -100,7 +100,7 @@ def _all_outputs(wrapped: nn.Module, sample: Tensor) -> Tensor:
 
 
 def output_names(model: Any) -> list[str]:
-    """Names of the outputs of a model's encoder."""
+    """Return the names of the outputs of a model's encoder."""
     if "elbo" in model.capabilities:
         return ["mean", "logvar"]
     return ["sets" if "sets" in model.capabilities else "slots" if "slots" in model.capabilities else "codes"]

@@ -1,4 +1,4 @@
-"""Pictures of what a model has learned, and a callback that draws them during training."""
+"""Pictures of learned representations, and a callback that draws them during training."""
 
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from unknot.zoo.base import Model
 
 @torch.no_grad()
 def draw_traversals(model: Any, images: Tensor, path: str | Path) -> Path:
-    """Write a PNG with one row per latent, the most active first: what changes as it moves.
+    """Write a PNG of latent traversals, one row per latent, the most active first.
 
-    Rows are labelled with ``model.activity(images)``, for VAEs the mean KL(q(z_d|x) || p(z_d)) over ``images``
-    ``[N, C, H, W]`` in nats: a latent near zero is not used. The traversals start from the first image.
+    Rows are labelled with ``model.activity(images)``, for VAEs the mean KL(q(z_d|x) || p(z_d)) over ``images`` ``[N, C,
+    H, W]`` in nats: a value near zero means an unused latent. The traversals start from the first image.
     """
     images = images.to(model.device)
     information = model.activity(images)
@@ -54,7 +54,7 @@ def draw_reconstructions(model: Any, images: Tensor, path: str | Path) -> Path:
 
 
 def _grid(drawn: Tensor, columns: int, images: Tensor) -> Any:
-    """Pixels in [0, 1]; where the images of the data have others, black and white are the least and the largest."""
+    """Tile images, scaled to [0, 1] by the range of the data if it is not [0, 1]."""
     low, high = images.min().clamp(max=0).item(), images.max().clamp(min=1).item()
     scaled = ((drawn - low) / (high - low)).clamp(0, 1)
     return make_grid(scaled, nrow=columns, padding=2, pad_value=0.5).permute(1, 2, 0).numpy()
@@ -68,14 +68,14 @@ def _save(figure: Figure, path: str | Path) -> Path:
 
 
 class Pictures(pl.Callback):
-    """Write what the model draws of held-out images during training, as PNG files in the run's folder.
+    """Callback that draws pictures of held-out images during training, as PNG files in the run folder.
 
-    Which pictures these are the model says, in ``draw``: traversals and reconstructions for a VAE, sets and attention
-    for a set predictor.
+    The model's method ``draw`` decides what to draw: traversals and reconstructions for a VAE, sets and attention for a
+    set predictor.
 
     Args:
         every_n_steps: steps between pictures; there is one more at the end.
-        num_images: how many images to show.
+        num_images: number of images to show.
     """
 
     def __init__(self, every_n_steps: int = 5000, num_images: int = 10) -> None:
@@ -88,11 +88,11 @@ class Pictures(pl.Callback):
         """Take a held-out batch, or wait for the first one."""
         loaders = getattr(trainer, "val_dataloaders", None)
         if loaders is not None:
-            with kept_generators(pl_module.device):  # a loader that is begun draws a seed
+            with kept_generators(pl_module.device):  # starting a loader draws a seed
                 self._keep(next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders)))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Draw when it is time."""
+        """Draw if it is time."""
         if self._batch is None:
             self._keep(batch)
         if trainer.global_step // self.every_n_steps != max(self._drawn, 0) // self.every_n_steps:
@@ -117,9 +117,9 @@ class Pictures(pl.Callback):
             model.draw(self._batch, folder, f"-{trainer.global_step:08d}", self.num_images)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step of the last picture."""
+        """Return the step of the last picture."""
         return {"drawn": self._drawn}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on after the last picture."""
+        """Restore the step of the last picture."""
         self._drawn = state_dict["drawn"]

@@ -1,5 +1,7 @@
-"""Checkpoints: ``config.json`` (data, never code) and ``model.safetensors``. Of a Lightning
-checkpoint only tensors and plain values are unpickled."""
+"""Save and load checkpoints: ``config.json`` (data, never code) and ``model.safetensors``.
+
+From a Lightning checkpoint, only tensors and plain values are unpickled.
+"""
 
 import copy
 import json
@@ -36,8 +38,9 @@ MAX_LIST = 64
 
 
 class Pretrained(ShowsArguments):
-    """``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` for a LightningModule that calls
-    ``save_hyperparameters``."""
+    """Mixin with ``save_pretrained``, ``from_pretrained`` and ``push_to_hub`` for a LightningModule that calls
+    ``save_hyperparameters``.
+    """
 
     trained_on: str | None = None
     """Name of the data set the weights come from, where it has one."""
@@ -68,11 +71,11 @@ class Pretrained(ShowsArguments):
 
     @property
     def hub_revision(self) -> str | None:
-        """Commit of the hub that the weights were loaded from."""
+        """Hub commit that the weights were loaded from."""
         return self.loaded_from.commit if self.loaded_from else None
 
     def keep_recipes(self, recipes: dict[str, Any]) -> None:
-        """Have hyper-parameters say by which name and arguments each network is made, and warn where none does."""
+        """Record the name and arguments of each network in the hyper-parameters, and warn where they are unknown."""
         assert isinstance(self, pl.LightningModule)
         self.hparams.update(recipes)
         self._hparams_initial = copy.deepcopy(self.hparams)
@@ -81,14 +84,14 @@ class Pretrained(ShowsArguments):
                 warnings.warn(_unregistered(role, recipe["unregistered"]), stacklevel=3)
 
     def fitted_on(self, dataset: str | None) -> None:
-        """Note that training on data of this name begins: what was loaded becomes where it started from."""
+        """Record that training on this data set begins; loaded weights become the starting point."""
         if self.hub_repo:
             self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
         self.trained_on, self.loaded_from = dataset, None
         self.begun_anew = ()
 
     def warn_of_absent(self) -> None:
-        """Say so where a checkpoint came without what serves training alone, and that is now asked for."""
+        """Warn if training needs parts that are missing from the checkpoint."""
         if self.begun_anew:
             parts = " and ".join(self.begun_anew)
             warnings.warn(
@@ -99,7 +102,7 @@ class Pretrained(ShowsArguments):
             )
 
     def extra_repr(self) -> str:
-        """Where the weights come from, for ``print(model)``."""
+        """Return the origin of the weights, for ``print(model)``."""
         return f"from {self.hub_repo}" + (f"@{self.hub_revision}" if self.hub_revision else "") if self.hub_repo else ""
 
     def save_pretrained(
@@ -108,39 +111,39 @@ class Pretrained(ShowsArguments):
         """Write ``config.json`` and ``model.safetensors`` into ``folder``.
 
         Args:
-            folder: made if it does not exist.
+            folder: destination; created if it does not exist.
             dtype: precision to store the weights in, e.g. ``torch.float16`` for half the size; they are float32 again
                 when loaded. ``None`` stores them as they are.
-            inference_only: leave out what serves training alone, :attr:`training_only`: FactorVAE's discriminator is
-                far larger than the rest. What a checkpoint came without is never stored.
+            inference_only: leave out the parts that only training needs, :attr:`training_only`: FactorVAE's
+                discriminator is far larger than the rest. Parts that the loaded checkpoint lacked are never stored.
         """
         assert isinstance(self, pl.LightningModule)
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise FileExistsError(f"{folder} is a file; save_pretrained needs a folder.")
-        config = self.configuration()  # what JSON lacks fails before a file is touched
+        config = self.configuration()  # values that JSON cannot express fail before a file is touched
         weights = {
             name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
             for name, tensor in self.state_dict().items()
             if not _belongs(name, self.training_only if inference_only else self.begun_anew)
         }
-        # Both are written before either takes its place, so that a failure leaves the old pair. Renaming config.json
-        # is the commit point: it names its weights by their hash, and until then the old ones are kept beside.
+        # Both are written before either is renamed, so that a failure leaves the old pair. Renaming config.json is the
+        # commit point: it names its weights by their hash, and until then the old weights are kept.
         with (
             replacing(folder / CONFIG, durable=True) as config_beside,
             _kept_beside(folder),
             replacing(folder / WEIGHTS, durable=True) as weights_beside,
         ):
-            save_file(weights, weights_beside, metadata={"format": "pt"})  # a second entry would come in random order
+            save_file(weights, weights_beside, metadata={"format": "pt"})  # further entries would be in random order
             config["weights"] = sha256_of(weights_beside)
             text = json.dumps(config, indent=2) + "\n"
             config_beside.write_text(text, encoding="utf-8")
-            weights_beside.chmod(config_beside.stat().st_mode)  # safetensors lets nobody else read
+            weights_beside.chmod(config_beside.stat().st_mode)  # safetensors restricts them to their owner
         (folder / BEFORE).unlink(missing_ok=True)
         return folder
 
     def configuration(self) -> dict[str, Any]:
-        """Return what ``config.json`` says about the model, as JSON would give it back."""
+        """Return the content of ``config.json``, as JSON would return it."""
         assert isinstance(self, pl.LightningModule)
         arguments = {name: self.hparams[name] for name in arguments_of(type(self)) if name in self.hparams}
         for role, recipe in arguments.items():
@@ -163,10 +166,10 @@ class Pretrained(ShowsArguments):
         """Load a checkpoint, strictly, in evaluation mode.
 
         Args:
-            ref: a shipped name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
+            ref: a bundled name (``unknot/adagvae-dsprites``), ``USER/REPO`` or ``USER/REPO@REVISION`` of a hub, or a
                 folder that :meth:`save_pretrained` wrote; or a Lightning checkpoint ``*.ckpt``.
             options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
-                :func:`unknot.checkpoints.locate.resolve`; whatever else is given replaces an argument of the model.
+                :func:`unknot.checkpoints.locate.resolve`; all others replace arguments of the model.
 
         >>> import tempfile
         >>> from unknot.zoo import BetaVAE
@@ -188,9 +191,9 @@ class Pretrained(ShowsArguments):
         return build(cls, source, config)
 
     def start_from(self, ref: str | Path | Mapping[str, torch.Tensor], **where: Any) -> Self:
-        """Take the weights of a checkpoint of the same class and sizes to train on with; all arguments stay.
+        """Load weights of the same class and sizes into this model, keeping its arguments, to train on from there.
 
-        What :meth:`from_pretrained` builds has the arguments that it was stored with; here they are this model's.
+        Unlike :meth:`from_pretrained`, this ignores the arguments stored in the checkpoint.
 
         Args:
             ref: as for :meth:`from_pretrained`; or a state dict, tensors by name.
@@ -222,7 +225,7 @@ class Pretrained(ShowsArguments):
         return self
 
     def _take(self, state: Mapping[str, torch.Tensor]) -> Self:
-        """Copy a state dict into the model; parts that serve training alone may be absent as a whole."""
+        """Copy a state dict into the model; parts that only training needs may be absent as a whole."""
         assert isinstance(self, pl.LightningModule)
         own, absent = self.state_dict(), _absent(self, state)
         expected = {name for name in own if not _belongs(name, absent)}
@@ -246,12 +249,12 @@ class Pretrained(ShowsArguments):
     def push_to_hub(
         self, repo: str, scores: Mapping[str, float] | None = None, private: bool | None = None, **options: Any
     ) -> str:
-        """Publish the model with a card, and give the address of the commit.
+        """Publish the model with a card, and return the address of the commit.
 
         Args:
-            repo: ``USER/NAME``; made if it does not exist.
-            scores: from ``evaluate``; they go into the card as numbers.
-            private: whether a new repository is private, which it is unless this is False.
+            repo: ``USER/NAME``; created if it does not exist.
+            scores: scores from ``evaluate``, listed in the card.
+            private: whether a new repository is private (the default).
             options: further ones of :func:`unknot.hub.push`, such as ``seed``, ``command``, ``images`` and ``dry_run``.
         """
         from unknot.hub import push
@@ -262,7 +265,7 @@ class Pretrained(ShowsArguments):
 
 @contextmanager
 def _kept_beside(folder: Path) -> Iterator[None]:
-    """Keep the weights that are about to be replaced under another name; put them back where that fails."""
+    """Keep the old weights under another name while they are replaced; restore them on failure."""
     before, weights = folder / BEFORE, folder / WEIGHTS
     before.unlink(missing_ok=True)
     if (folder / CONFIG).is_file() and weights.is_file():
@@ -281,7 +284,7 @@ def _kept_beside(folder: Path) -> Iterator[None]:
 
 
 def overridden(config: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the arguments among ``options`` in place of its own."""
+    """Return a configuration whose arguments are overridden by those among ``options``."""
     own = {name: value for name, value in options.items() if name not in WHERE}
     return config | {"arguments": config["arguments"] | own}
 
@@ -295,7 +298,7 @@ def _unregistered(role: str, network: str) -> str:
 
 
 def arguments_of(cls: type[Any]) -> list[str]:
-    """Names of the arguments of a class, those that it hands on to its bases as ``**keywords`` included.
+    """Return the names of the arguments of a class, including those that it passes to its bases as ``**keywords``.
 
     >>> from unknot.zoo import BetaVAE
     >>> arguments_of(BetaVAE)[:5]
@@ -334,7 +337,9 @@ def read_config(source: Source) -> dict[str, Any]:
 
 
 def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
-    """A model of class ``cls`` with the arguments of ``config`` and the weights of ``source``, in evaluation mode."""
+    """Build a model of class ``cls`` from the arguments of ``config`` and the weights of ``source``, in evaluation
+    mode.
+    """
     label, arguments = source.label(CONFIG), config["arguments"]
     known = arguments_of(cls)
     if unknown := sorted(arguments.keys() - set(known)):
@@ -343,7 +348,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
         raise ValueError(f"{label}: {long} must be lists of at most {MAX_LIST} values; a layer is built for each.")
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     try:
-        with torch.device("meta"):  # allocates nothing, so that hostile sizes cost nothing
+        with torch.device("meta"):  # allocates no memory, so hostile sizes cost nothing
             model = cls(**arguments)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]  # torch may add a stack trace
@@ -351,13 +356,13 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
     weights = _read_weights(source, model, config.get("weights"))
     absent = _absent(model, weights)
     if absent or any(buffer.is_meta and name not in weights for name, buffer in model.named_buffers()):
-        # Your own network computes something that is not saved; the sizes are known to be right by now.
+        # A user's network computes buffers that are not saved; the sizes have been checked by now.
         with kept_generators():
             model = cls(**arguments)
     model.load_state_dict(weights, strict=not absent, assign=True)  # the names were compared already
     if absent:
         model.begun_anew = absent
-    model.to("cpu")  # the weights are there already; this tells Lightning, which remembers where it was built
+    model.to("cpu")  # the weights are in place; this tells Lightning, which remembers the device of construction
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.loaded_from = source.plain()
     return model.eval()
@@ -369,7 +374,7 @@ def _is_plan(plan: Any) -> bool:
 
 
 def _longest(value: Any) -> int:
-    """Length of the longest list in an argument."""
+    """Return the length of the longest list in an argument."""
     if not isinstance(value, list | dict):
         return 0
     parts = value.values() if isinstance(value, dict) else value
@@ -382,13 +387,13 @@ def _belongs(name: str, parts: Iterable[str]) -> bool:
 
 
 def _absent(model: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """The modules that serve training alone and have no tensor among these."""
+    """Return the modules that only training needs and that have no tensor among these names."""
     names = list(names)
     return tuple(part for part in model.training_only if not any(_belongs(name, [part]) for name in names))
 
 
 def _weights_path(source: Source, recorded: str | None) -> Path:
-    """The weights that ``config.json`` belongs to: after an interrupted save those that were being replaced."""
+    """Return the weights file that belongs to ``config.json``; after an interrupted save, the one being replaced."""
     path, before = source.path(WEIGHTS), source.folder / BEFORE
     with open_regular(path):  # a FIFO or a device would block
         pass
@@ -403,8 +408,11 @@ def _read_weights(
     recorded: str | None,
     otherwise: str = SAME,
 ) -> dict[str, torch.Tensor]:
-    """Read weights whose names and shapes in the header are exactly those of ``model``, floats in any precision; what
-    serves training alone may be absent as a whole. The message where they are not ends with ``otherwise``."""
+    """Read weights, after checking that names and shapes in the header match those of ``model``.
+
+    Floats may have any precision, and parts that only training needs may be absent as a whole. An error message ends
+    with ``otherwise``.
+    """
     expected = model.state_dict()
     label = source.label(WEIGHTS)
     try:
@@ -444,24 +452,24 @@ def _read_weights(
         raise ValueError(f"{label}: not a whole safetensors file ({_plain(error)}). Copy or save it again.") from None
     if broken := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
         named = ", ".join(_plain(name) for name in broken[:3]) + (", ..." if len(broken) > 3 else "")
-        warnings.warn(f"{label}: {named} hold numbers that are not finite; so will what is computed.", stacklevel=5)
+        warnings.warn(f"{label}: {named} contain NaN or infinite values; outputs will too.", stacklevel=5)
     return weights
 
 
 def _plain(text: object) -> str:
-    """Text from an untrusted file for a message: short, and without control characters."""
+    """Return text from an untrusted file for a message: shortened, and without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:200])
 
 
 def _like(stored: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """A copy, because stored tensors are windows into the file, which may yet be overwritten, in type and layout."""
+    """Return a copy with type and layout of ``expected``: stored tensors are windows into a file that may change."""
     last = expected.ndim == 4 and expected.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if last else torch.contiguous_format
     return stored.to(expected.dtype, copy=True, memory_format=layout)
 
 
 def _stored_as(stored: str, dtype: torch.dtype) -> bool:
-    """Return whether a type of safetensors may hold values of a type of torch: floats any float, others only their own.
+    """Return whether a safetensors type may be loaded as a torch type: any float as any float, others only unchanged.
 
     >>> _stored_as("F16", torch.float32), _stored_as("I64", torch.int64), _stored_as("I32", torch.float32)
     (True, True, False)

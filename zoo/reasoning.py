@@ -1,6 +1,6 @@
 """Abstract visual reasoning: a relation network that completes matrices (chapter "Weakly-Supervised Disentanglement").
 
-The Wild Relation Network of Barrett et al. (2018) as the study of van Steenkiste et al. (2019) uses it.
+The Wild Relation Network of Barrett et al. (2018), as used in the study of van Steenkiste et al. (2019).
 """
 
 import math
@@ -34,7 +34,7 @@ def lecun_normal(module: nn.Module) -> None:
 
 
 class PanelCNN(nn.Sequential):
-    """The panel embedding that the study trains from scratch: four convolutions of stride 2, flattened.
+    """Panel embedding that the study trains from scratch: four convolutions of stride 2, flattened.
 
     >>> PanelCNN((3, 64, 64))(torch.rand(2, 3, 64, 64)).shape
     torch.Size([2, 1024])
@@ -49,12 +49,12 @@ class PanelCNN(nn.Sequential):
 
 
 class MeanEncoder(nn.Module):
-    """The mean of a VAE's posterior, as a panel embedding of its own; see :meth:`WReN.on_encoder`.
+    """Mean of a VAE's posterior as a panel embedding; see :meth:`WReN.on_encoder`.
 
     Args:
-        image_shape: of the panels.
-        latent_dim: codes of the VAE.
-        body: its encoder, as the VAE takes it.
+        image_shape: (channels, height, width) of a panel.
+        latent_dim: number of latents of the VAE.
+        body: encoder of the VAE.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], latent_dim: int = 10, body: Network = None) -> None:
@@ -64,35 +64,35 @@ class MeanEncoder(nn.Module):
         self.mean = nn.Linear(features, latent_dim)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Codes ``[N, D]``."""
+        """Return latent means ``[N, D]``."""
         codes: Tensor = self.mean(self.body(images).flatten(1))
         return codes
 
 
 class WReN(Model):
-    """Wild Relation Network: scores each answer by relating all pairs of the nine panels that it makes.
+    """Wild Relation Network: score each answer by relating all pairs of the nine panels of the completed matrix.
 
     Thesis: section "Are weakly-supervised representations useful?", "Abstract visual reasoning".
 
         logit(a) = graph(Σ_ij edge([p_i, p_j]))      p_i = (embedding of panel i, one-hot of its place)
 
-    Answers never see each other. Of the 6 · 81 pairs of a matrix the 64 among its context are the same for all answers
-    and are computed once, and the first edge layer is linear in both of its panels: 166 edges instead of 486.
+    Answers are scored independently. Of the 6 · 81 pairs of a matrix, the 64 within its context are the same for all
+    answers and are computed once. This leaves 166 edges instead of 486.
 
     Args:
-        embedding: of a panel. ``"images"``: by ``encoder``, trained from scratch, frozen or fine-tuned; ``"codes"``: as
-            given, such as a table of a frozen representation; ``"values"``: factor values scaled to [-½, ½];
-            ``"onehot"``: factor values, each one-hot.
+        embedding: embedding of a panel. ``"images"``: by ``encoder``, trained from scratch, frozen or fine-tuned;
+            ``"codes"``: as given, such as a table of a frozen representation; ``"values"``: factor values scaled to
+            [-½, ½]; ``"onehot"``: factor values, each one-hot.
         image_shape: (channels, height, width) of panels that are images.
-        code_dim: size of codes.
+        code_dim: size of a code, for ``"codes"``.
         sizes: number of values of each factor, for ``"values"`` and ``"onehot"``.
         encoder: for images: a registered name with arguments, or a module to features ``[N, D]``; the study's CNN if
             ``None``.
-        freeze: keep the encoder as it is.
+        freeze: do not train the encoder.
         edge_sizes: widths of the edge network; every layer has a ReLU.
         graph_sizes: widths of the graph network; a last layer gives the logit.
-        dropout: rate after the graph network. One mask serves the whole batch, as in the reference, whose argument is
-            the part that is *kept*.
+        dropout: rate after the graph network. One mask is shared by the batch, as in the reference, whose argument is
+            the share that is *kept*.
         lr: learning rate of Adam.
 
     >>> model = WReN("onehot", sizes=(5, 6, 3, 3, 4, 4))
@@ -155,7 +155,7 @@ class WReN(Model):
 
     @classmethod
     def on_encoder(cls, model: VAE, freeze: bool = True, **arguments: Any) -> "WReN":
-        """A WReN on the mean representation of a trained VAE, frozen or to be fine-tuned.
+        """Build a WReN on the mean representation of a trained VAE, frozen or to be fine-tuned.
 
         >>> from unknot.zoo import BetaVAE
         >>> vae = BetaVAE(image_shape=(3, 32, 32))
@@ -174,7 +174,7 @@ class WReN(Model):
 
     @property
     def example_input_array(self) -> Any:
-        """Two contexts of eight panels and six answers each."""
+        """Example input: two contexts of eight panels, and six answers each."""
         if self._example_input_array is not None:
             return self._example_input_array
         shape = self.image_shape if self.embedding == "images" else (len(self.sizes) or self.code_dim,)
@@ -188,7 +188,7 @@ class WReN(Model):
     # Inference
 
     def represent(self, images: Tensor) -> Tensor:
-        """Embeddings ``[N, D]`` of images ``[N, C, H, W]``."""
+        """Return embeddings ``[N, D]`` of images ``[N, C, H, W]``."""
         if self.encoder is None:
             raise ValueError(f"This WReN reads {self.embedding}, not images; it has no encoder.")
         check_images(images, self.image_shape, values=False)
@@ -197,7 +197,7 @@ class WReN(Model):
         return features.flatten(1)
 
     def embed(self, panels: Tensor) -> Tensor:
-        """Panels ``[B, P, ...]`` as ``[B, P, D]``."""
+        """Embed panels ``[B, P, ...]`` as ``[B, P, D]``."""
         if self.embedding == "images":
             return self.represent(panels.flatten(0, 1)).unflatten(0, panels.shape[:2])
         if self.embedding == "codes":
@@ -209,13 +209,13 @@ class WReN(Model):
         return torch.cat(parts, dim=-1).to(self.dtype)
 
     def forward(self, context: Tensor, answers: Tensor) -> Tensor:
-        """Logits ``[B, A]`` of answers ``[B, A, ...]`` for contexts ``[B, 8, ...]``."""
+        """Return logits ``[B, A]`` of answers ``[B, A, ...]`` for contexts ``[B, 8, ...]``."""
         self.check_panels(context, answers)
         panels = self.embed(torch.cat([context, answers], dim=1))
         return self.logits(panels[:, :CONTEXT], panels[:, CONTEXT:])
 
     def logits(self, context: Tensor, answers: Tensor) -> Tensor:
-        """The same from embeddings ``[B, 8, D]`` and ``[B, A, D]``."""
+        """Return logits ``[B, A]`` from embeddings ``[B, 8, D]`` and ``[B, A, D]``."""
         count = answers.shape[1]
         place = torch.eye(PANELS, dtype=context.dtype, device=context.device)
         shown = torch.cat([context, place[:CONTEXT].expand(len(context), -1, -1)], dim=2)
@@ -244,7 +244,7 @@ class WReN(Model):
         return self.score(features).squeeze(2)
 
     def check_panels(self, context: Tensor, answers: Tensor) -> None:
-        """Refuse panels that this model does not take."""
+        """Raise an error for panels that the model cannot take."""
         shape = self.image_shape if self.embedding == "images" else (len(self.sizes) or self.code_dim,)
         expected = ", ".join(map(str, shape))
         for name, panels, count in (("context", context, CONTEXT), ("answers", answers, None)):
@@ -258,7 +258,7 @@ class WReN(Model):
     # Training
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """Cross-entropy over the answers, and the accuracy."""
+        """Return the cross-entropy over the answers, and the accuracy."""
         if not isinstance(batch, tuple | list) or len(batch) < 3:
             raise ValueError("A WReN needs batches (context, answers, position): use MatrixDataModule.")
         context, answers, position = batch[:3]
@@ -269,17 +269,17 @@ class WReN(Model):
         return {"loss": F.cross_entropy(logits, position), "accuracy": accuracy}
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """All but a frozen encoder."""
+        """Return all parameters except those of a frozen encoder."""
         return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
-        """Panels are looked at by :meth:`check_panels`; here only that codes and images are finite."""
+        """Raise an error for panels with NaN or infinite values; :meth:`check_panels` checks shapes."""
         look = images.device.type == "cpu" if values is None else values
         if look and images.is_floating_point() and not torch.isfinite(images).all():
             raise ValueError("Panels hold NaN or infinite values.")
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 10) -> list[Path]:
-        """Write a matrix with its answers, the right one and the one that it picks; factors and codes as bars."""
+        """Draw a matrix with its answers, marking the correct and the chosen one; factors and codes become bars."""
         context, answers, position = batch
         with torch.no_grad():
             picked = int(self(context[:1], answers[:1]).argmax())
@@ -289,7 +289,9 @@ class WReN(Model):
         return [path]
 
     def _as_images(self, panels: Tensor) -> Tensor:
-        """Images as they are; factors and codes ``[N, D]`` as bars, each code at its place in a standard normal."""
+        """Return images unchanged; draw factors and codes ``[N, D]`` as bars, each code by its quantile in a standard
+        normal.
+        """
         if self.embedding == "images":
             return panels
         if self.embedding == "codes":
@@ -302,19 +304,19 @@ class WReN(Model):
         return torch.kron(bars, gap)[:, None]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The answers that it picks ``[B]``."""
+        """Return the chosen answers ``[B]``."""
         return self(batch[0], batch[1]).argmax(1)
 
 
 def draw_matrix(context: Tensor, answers: Tensor, position: int, picked: int | None, path: Path) -> None:
-    """Write a picture of one matrix: panels ``[8, C, H, W]``, answers ``[A, C, H, W]``, the right one framed green.
+    """Draw one matrix: panels ``[8, C, H, W]`` and answers ``[A, C, H, W]``, the correct answer framed in green.
 
     Args:
-        context: the panels that are shown.
-        answers: the candidates.
-        position: which one is right.
-        picked: which one a solver chose, marked by a dot; ``None`` for none.
-        path: of the PNG.
+        context: the given panels.
+        answers: the candidate answers.
+        position: index of the correct answer.
+        picked: index of the chosen answer, marked by a dot, or ``None``.
+        path: path of the PNG.
     """
     from matplotlib.figure import Figure
 

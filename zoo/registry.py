@@ -1,7 +1,7 @@
-"""Names for models and for the networks inside them: what checkpoints, configurations and commands call them by.
+"""Registry of models and networks, by the names that checkpoints, configurations and commands use.
 
-A checkpoint holds names and arguments, never code. A name that nobody registered is refused, and nothing is imported
-to look for it.
+A checkpoint holds names and arguments, never code. A name that is not registered is an error; nothing is imported to
+find it.
 """
 
 import functools
@@ -45,17 +45,17 @@ def register_model(cls: Class) -> Class:
 
 
 def register_network(target: Any = None, *, name: str | None = None) -> Any:
-    """Make a class of networks, or a function that makes one, known by its name.
+    """Register a network class, or a function that builds a network, under its name.
 
     Models then take the name, or ``{"name": ..., **arguments}``, as ``encoder``, ``decoder`` or ``likelihood``.
-    Networks that the class or the function makes remember how they were made, so that a model which was given one as a
-    module can be saved too. Checkpoints choose the arguments when they are loaded: register nothing that
-    should not be called by a stranger, such as a function that downloads from an address in its arguments.
+    Networks built this way remember their name and arguments, so that a model that received one as a module can be
+    saved too. When a checkpoint is loaded, it chooses the arguments: do not register anything that is unsafe to call
+    with untrusted arguments, such as a function that downloads from an address in its arguments.
 
     Args:
         target: an ``nn.Module`` class, or a function that returns a module. Arguments called ``image_shape`` and
-            ``latent_dim`` are given by the model.
-        name: instead of that of the class or function.
+            ``latent_dim`` are filled in by the model.
+        name: name to register; by default that of the class or function.
 
     >>> from math import prod
     >>> from unknot.zoo import BetaVAE, register_network
@@ -76,7 +76,7 @@ def register_network(target: Any = None, *, name: str | None = None) -> Any:
 
 
 def _claim(registry: dict[str, Any], name: str, target: Any) -> None:
-    """Enter a name; the same definition may be run again, as in a notebook, but may not take another's name."""
+    """Register a name. The same definition may be registered again, as in a notebook, but not replaced by another."""
     old = registry.get(name)
     same = old is not None and (old.__module__, old.__qualname__) == (target.__module__, target.__qualname__)
     if old is not None and not same:
@@ -120,13 +120,13 @@ def _remember(module: nn.Module, key: str, signature: inspect.Signature, args: A
 
 
 def make_network(given: Network, role: str, default: str, **sizes: Any) -> tuple[nn.Module, Any]:
-    """A network from what a model was given for it, and what a checkpoint keeps of it as JSON.
+    """Build a network from a model's argument, and return it with its description as JSON.
 
     Args:
         given: see :data:`Network`.
-        role: the argument's name, for messages.
-        default: registered name that stands for nothing given.
-        sizes: arguments that the model knows, such as ``image_shape``; passed where they are taken.
+        role: name of the argument, for messages.
+        default: registered name used if ``given`` is None.
+        sizes: arguments that the model knows, such as ``image_shape``; passed if the network accepts them.
     """
     if isinstance(given, nn.Module):
         return given, _recipe(given)
@@ -150,7 +150,7 @@ def make_network(given: Network, role: str, default: str, **sizes: Any) -> tuple
 
 
 def _recipe(module: nn.Module) -> dict[str, Any]:
-    """Description by which a module was made, or the name of its class where that is unknown or not JSON."""
+    """Return the description by which a module was built, or its class name if that is unknown or not JSON."""
     recipe = module.__dict__.get("_made_by")
     try:
         return json.loads(json.dumps(recipe)) if recipe else {"unregistered": type(module).__name__}
@@ -159,12 +159,12 @@ def _recipe(module: nn.Module) -> dict[str, Any]:
 
 
 def list_models(filter: str | None = None, family: str | None = None, pretrained: bool | None = None) -> list[str]:
-    """Names of the models of the zoo and of those registered with :func:`register_model`.
+    """Return the names of the models of the zoo and of those registered with :func:`register_model`.
 
     Args:
-        filter: a pattern such as ``"Ada*"``; capitals do not matter.
+        filter: a pattern such as ``"Ada*"``; case is ignored.
         family: only of this family, e.g. ``"weak"``.
-        pretrained: only those for which a checkpoint is shipped (True), or is not (False).
+        pretrained: only those with a bundled checkpoint (True), or without (False).
 
     >>> from unknot.zoo import list_models
     >>> list_models("ada*", family="weak")
@@ -184,7 +184,7 @@ def list_models(filter: str | None = None, family: str | None = None, pretrained
 
 
 def list_networks() -> list[str]:
-    """Names of all encoders, decoders and likelihoods.
+    """Return the names of all encoders, decoders and likelihoods.
 
     >>> from unknot.zoo import list_networks
     >>> [name for name in list_networks() if name.startswith("Residual")]
@@ -194,7 +194,7 @@ def list_networks() -> list[str]:
 
 
 def shipped_models() -> set[str]:
-    """Names of the models of which a checkpoint travels with the package."""
+    """Return the names of the models that have a bundled checkpoint."""
     from unknot.checkpoints.names import BUNDLED
 
     configs = BUNDLED.glob("*/config.json")

@@ -1,4 +1,4 @@
-"""Schedules of a strength such as β and of the learning rate. Both are functions of the step alone."""
+"""Schedules of a hyper-parameter such as β and of the learning rate, both functions of the step alone."""
 
 import math
 from typing import Any
@@ -10,20 +10,20 @@ from unknot.lightning import pl
 
 
 class Anneal(pl.Callback):
-    r"""Change an argument of the model, such as ``beta``, from ``start`` to ``end`` over the first steps.
+    r"""Callback that changes an argument of the model, such as ``beta``, from ``start`` to ``end``.
 
     .. math:: \beta_t = \beta_0 + \min(1, t/T)\,(\beta_T - \beta_0)
 
-    The value is a function of the Trainer's ``global_step``, so that a resumed run continues exactly. A saved model has
-    the value of its last step as argument, and its card tells how it came there.
+    The value depends only on the Trainer's ``global_step``, so that a resumed run continues exactly. A saved model has
+    the value of its last step as argument, and its card states the schedule.
 
     Args:
         attribute: name of the argument, e.g. ``"beta"``.
         start: value at step 0.
         end: value from step ``steps`` on.
         steps: steps of the change.
-        geometric: multiply by the same number at every step, instead of adding it: for a weight that rises so that what
-            it is weighed against falls slowly.
+        geometric: multiply by a constant factor at every step, instead of adding a constant. it is weighed against
+            falls slowly.
 
     >>> [Anneal("beta", 0.0, 4.0, steps=100).value(step) for step in (0, 25, 100, 1000)]
     [0.0, 1.0, 4.0, 4.0]
@@ -42,18 +42,18 @@ class Anneal(pl.Callback):
 
     @property
     def state_key(self) -> str:
-        """One for each attribute: several may change."""
+        """Key that includes the attribute, since several callbacks may be in use."""
         return self._generate_state_key(attribute=self.attribute)
 
     def value(self, step: int) -> float:
-        """The value at a step."""
+        """Return the value at a step."""
         part = min(1.0, step / self.steps)
         if self.geometric:
             return self.start ** (1 - part) * self.end**part
         return self.start + (self.end - self.start) * part
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Look whether the model has such an argument."""
+        """Check that the model has such an argument."""
         if stage == "fit" and (self.attribute not in pl_module.hparams or not is_number(self._of(pl_module))):
             numbers = [name for name in pl_module.hparams if is_number(getattr(pl_module, name, None))]
             raise ValueError(
@@ -76,16 +76,16 @@ class Anneal(pl.Callback):
 
 
 class WarmupCosine(torch.optim.lr_scheduler.LambdaLR):
-    """A learning rate that rises linearly from 0 over the first steps and falls to 0 along half a cosine.
+    """Learning rate that rises linearly from 0 over the first steps and falls to 0 along half a cosine.
 
     From the command line: ``--lr_scheduler WarmupCosine --lr_scheduler.warmup_steps 1000 --lr_scheduler.total_steps
     100000``.
 
     Args:
-        optimizer: whose rates to move.
+        optimizer: optimiser whose learning rates to change.
         warmup_steps: steps of the rise.
-        total_steps: step at which it reaches 0, usually ``max_steps``.
-        last_epoch: step to continue from; -1 starts.
+        total_steps: step at which the learning rate reaches 0, usually ``max_steps``.
+        last_epoch: step to continue from; -1 starts from the beginning.
 
     >>> weights = [torch.nn.Parameter(torch.zeros(1))]
     >>> schedule = WarmupCosine(torch.optim.SGD(weights, lr=1.0), warmup_steps=2, total_steps=6)
@@ -102,7 +102,7 @@ class WarmupCosine(torch.optim.lr_scheduler.LambdaLR):
         super().__init__(optimizer, self.factor, last_epoch)
 
     def factor(self, step: int) -> float:
-        """Of the learning rate at a step."""
+        """Return the factor of the learning rate at a step."""
         if step < self.warmup_steps:
             return step / self.warmup_steps
         done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))

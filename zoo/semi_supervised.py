@@ -1,12 +1,12 @@
-"""Semi-supervised models: a few images come with labels.
+"""Semi-supervised models: a few of the images are labelled.
 
 Chapter "Semi-Supervised Disentanglement". Every unsupervised objective gets one more term (Eq. "rurs"),
 
     max ELBO + β E_x R_u(q(z|x)) + γ_sup E_{x,z} R_s(q(z|x), z),
 
-where R_s ties the first d means to the d labels of an image. The chapter prints R_s as a cross-entropy, which has to be
-made small: here γ_sup R_s is added to the loss that is minimised. A batch is ``(images, labelled_images, labels)`` as
-``LabelledDataModule`` gives it: unlabelled images, images with labels, and their labels in [0, 1] ``[M, d]``.
+where R_s ties the first d means to the d labels of an image. The chapter defines R_s as a cross-entropy, which has to
+be minimised: here γ_sup R_s is added to the loss. A batch is ``(images, labelled_images, labels)`` as
+``LabelledDataModule`` returns it: unlabelled images, labelled images, and their labels in [0, 1] ``[M, d]``.
 """
 
 from typing import Any
@@ -22,15 +22,15 @@ from unknot.zoo.vae import VAE, BetaVAE
 
 
 def supervised_loss(mean: Tensor, labels: Tensor, kind: str = "xent", reduction: str = "mean") -> Tensor:
-    """R_s: how far the first d means ``[M, D]`` are from the labels ``[M, d]`` in [0, 1].
+    """Supervised term R_s: distance of the first d means ``[M, D]`` from the labels ``[M, d]`` in [0, 1].
 
     Args:
-        mean: of q(z|x), the representation r(x).
-        labels: z, normalised.
+        mean: mean of q(z|x), the representation r(x).
+        labels: labels z, scaled to [0, 1].
         kind: ``"xent"``: -Σ_i z_i log σ(r_i) + (1 - z_i) log(1 - σ(r_i)); or ``"l2"``, the chapter's ablation:
             ‖σ(r) - z‖². (The reference's ``l2`` by default compares raw labels with the means times a learned scale.)
-        reduction: over the batch: ``"mean"``, the expectation of the chapter; or ``"sum"``, as in the reference, where
-            γ_sup therefore weighs as much as γ_sup times the batch size does here.
+        reduction: reduction over the batch: ``"mean"``, as in the chapter; or ``"sum"``, as in the reference, where
+            γ_sup corresponds to γ_sup times the batch size here.
 
     >>> round(supervised_loss(torch.zeros(4, 3), torch.rand(4, 2)).item(), 4)  # 2 log 2
     1.3863
@@ -52,7 +52,7 @@ def _check_kind(supervised: str, reduction: str) -> None:
 
 
 class _Labelled(VAE):
-    """A model whose batches bring labels."""
+    """Mixin for models whose batches include labels."""
 
     family = "semi-supervised"
     batch = "labelled"
@@ -64,12 +64,12 @@ class _Labelled(VAE):
         self.supervised_reduction = supervised_reduction
 
     def supervised_loss(self, labelled_images: Tensor, labels: Tensor, num_images: int | None = None) -> Tensor:
-        """R_s of images with labels, beside a batch of so many images."""
+        """Return R_s of labelled images in a batch with ``num_images`` unlabelled images."""
         self._check_labels(labelled_images, labels)
         mean = self.encode(labelled_images).mean
         loss = supervised_loss(mean, labels.to(mean), self.supervised, self.supervised_reduction)
         if self.supervised_reduction == "sum" and not self.training and num_images is not None:
-            # Held-out batches bring all labels there are; a sum over them would grow with their number.
+            # Held-out batches contain all labels; a sum over them would grow with their number.
             loss = loss * (num_images / len(labels))
         return loss
 
@@ -81,7 +81,7 @@ class _Labelled(VAE):
             )
         if labels.shape[1] > self.latent_dim:
             raise ValueError(
-                f"{labels.shape[1]} factors are labelled, but the model has {self.latent_dim} codes: build it with "
+                f"{labels.shape[1]} factors are labelled, but the model has {self.latent_dim} latents: build it with "
                 f"latent_dim={labels.shape[1]} or more, or label fewer factors."
             )
         if labels.is_cpu and not torch.compiler.is_compiling():
@@ -94,13 +94,13 @@ class _Labelled(VAE):
 
 
 class SemiSupervised(_Labelled):
-    """Adds γ_sup R_s to the objective of the model that comes after it in the bases of a class.
+    """Mixin that adds γ_sup R_s to the objective of the next class in the method resolution order.
 
     Args:
         gamma_sup: weight γ_sup of the labels.
         supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
         supervised_reduction: ``"mean"`` or ``"sum"``, see :func:`supervised_loss`.
-        model: the arguments of that model.
+        model: arguments of that class.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SemiSupervised(_Labelled):
         self.gamma_sup = gamma_sup
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective; ``supervised`` is R_s, whose held-out value selects models."""
+        """Return all terms of the objective; ``supervised`` is R_s, whose held-out value selects models."""
         images, labelled_images, labels = _unpack(batch)
         terms = super().losses(images)
         terms["supervised"] = self.supervised_loss(labelled_images, labels, len(images))
@@ -120,7 +120,7 @@ class SemiSupervised(_Labelled):
 
 
 class S2BetaVAE(SemiSupervised, BetaVAE):
-    r"""β-VAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaVAE`.
+    r"""β-VAE with a few labels; takes the arguments of :class:`SemiSupervised` and :class:`~unknot.zoo.BetaVAE`.
 
     .. math::
         \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
@@ -136,7 +136,7 @@ class S2BetaVAE(SemiSupervised, BetaVAE):
 
 
 class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
-    r"""β-TCVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.BetaTCVAE`.
+    r"""β-TCVAE with a few labels; takes the arguments of :class:`SemiSupervised` and :class:`~unknot.zoo.BetaTCVAE`.
 
     .. math::
         \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
@@ -152,7 +152,7 @@ class S2BetaTCVAE(SemiSupervised, BetaTCVAE):
 
 
 class S2FactorVAE(SemiSupervised, FactorVAE):
-    r"""FactorVAE with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.FactorVAE`.
+    r"""FactorVAE with a few labels; takes the arguments of :class:`SemiSupervised` and :class:`~unknot.zoo.FactorVAE`.
 
     .. math::
         \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
@@ -168,7 +168,7 @@ class S2FactorVAE(SemiSupervised, FactorVAE):
 
 
 class S2DIPVAEI(SemiSupervised, DIPVAEI):
-    r"""DIP-VAE-I with a few labels; arguments of :class:`SemiSupervised` and of :class:`~unknot.zoo.DIPVAEI`.
+    r"""DIP-VAE-I with a few labels; takes the arguments of :class:`SemiSupervised` and :class:`~unknot.zoo.DIPVAEI`.
 
     .. math::
         \max\; \mathrm{ELBO}(\phi,\theta) + \beta\,\mathbb{E}_x R_u(q_\phi(z|x)) +
@@ -184,7 +184,7 @@ class S2DIPVAEI(SemiSupervised, DIPVAEI):
 
 
 class SupervisedVAE(_Labelled):
-    r"""The fully supervised baseline: "the encoder is trained solely based on the supervised loss".
+    r"""Fully supervised baseline, whose encoder is trained on the supervised loss alone.
 
     .. math:: \min\; \mathbb{E}_{x,z} R_s
 
@@ -192,8 +192,8 @@ class SupervisedVAE(_Labelled):
 
     Thesis: section "Incorporating label information during training", the supervised baseline.
 
-    The decoder learns to draw images from codes that it cannot change, for pictures; there is no KL. R_s says nothing
-    about the variance of the codes, which stays as it was initialised.
+    The decoder learns to reconstruct images from fixed latents, for visualisation; there is no KL. R_s does not depend
+    on the variance of the latents, which stays as initialised.
 
     Args:
         supervised: ``"xent"`` or ``"l2"``, see :func:`supervised_loss`.
@@ -211,7 +211,7 @@ class SupervisedVAE(_Labelled):
         self.encoder.logvar.requires_grad_(False)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """R_s for the encoder, the reconstruction loss for the decoder."""
+        """Return R_s, which trains the encoder, and the reconstruction loss, which trains the decoder."""
         images, labelled_images, labels = _unpack(batch)
         with torch.no_grad():
             posterior = self.encode(images)
@@ -222,7 +222,7 @@ class SupervisedVAE(_Labelled):
 
 
 def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-    if not isinstance(batch, tuple | list) or len(batch) < 3:  # what comes after them is for metrics
+    if not isinstance(batch, tuple | list) or len(batch) < 3:  # further entries are for metrics
         given = f"{len(batch)} tensors" if isinstance(batch, tuple | list) else "one tensor"
         raise ValueError(
             f"A semi-supervised model needs batches (images, labelled_images, labels), got {given}: use "

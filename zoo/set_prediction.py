@@ -2,11 +2,11 @@
 
 Chapter "Learning About Multiple Objects", section "Set Prediction". An object is 19 numbers in [0, 1]: coordinates 3 |
 size 2 | material 2 | shape 3 | color 8 | 1 for a real object, the rows of ``SetBatch.targets``. All models predict K
-such rows, the Hungarian algorithm pairs them with the targets, and the loss is Huber's of the pairs:
+such rows, the Hungarian algorithm matches them with the targets, and the loss is the Huber loss of the pairs:
 
     loss = mean over images, sum over pairs, mean over the 19 numbers of Huber(prediction - target)
 
-They differ in how they come to K vectors: ``SlotSetPredictor`` by Slot Attention, ``SlotMLPSetPredictor`` by an MLP
+They differ in how they compute K vectors: ``SlotSetPredictor`` by Slot Attention, ``SlotMLPSetPredictor`` by an MLP
 with ordered outputs, ``DSPNSetPredictor`` (``dspn.py``) by gradient descent on a set.
 """
 
@@ -26,29 +26,29 @@ from unknot.zoo.slot_attention import SlotAttention
 from unknot.zoo.slot_encoders import TokenModel
 
 
-@torch.compiler.disable  # SciPy has no place in a graph
+@torch.compiler.disable  # SciPy cannot be part of a compiled graph
 def match_sets(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Pair rows of predictions ``[B, K, F]`` and targets ``[B, M, F]`` so that the sum of the costs is least.
+    """Match rows of predictions ``[B, K, F]`` with rows of targets ``[B, M, F]`` at the least total cost.
 
-    The cost of a pair is Huber's loss, averaged over the F numbers. With K ≠ M there are min(K, M) pairs: surplus slots
-    go without a target. With K < M, rows of padding (last number 0) are left out first, so that they take no slot
-    from an object. (The reference has no case for this: its matching would let them.)
+    The cost of a pair is the Huber loss, averaged over the F numbers. With K ≠ M there are min(K, M) pairs: surplus
+    slots have no target. With K < M, rows of padding (last number 0) are left out first, so that they take no slot from
+    an object. (The reference does not handle this case.)
 
     Returns:
-        Numbers of the slots and of the targets, each ``[B, min(K, M)]``. Nothing here has a gradient.
+        Indices of the slots and of the targets, each ``[B, min(K, M)]``, without gradient.
     """
-    from scipy.optimize import linear_sum_assignment  # a tenth of a second that others need not wait for
+    from scipy.optimize import linear_sum_assignment  # importing SciPy takes a tenth of a second
 
     with torch.no_grad():
         cost = huber(predictions.float()[:, None] - targets.float()[:, :, None]).mean(-1)  # [B, M, K]
-        cost = cost.nan_to_num()  # the loss will be NaN, which is reported better than SciPy would
+        cost = cost.nan_to_num()  # the loss will be NaN, which is reported more clearly than by SciPy
         slots, rows = cost.shape[2], cost.shape[1]
         if rows > slots:
             padding = targets[..., -1] == 0
             room = slots - (~padding).sum(1, keepdim=True)
             surplus = padding & (padding.cumsum(1) > room)
             cost = cost.masked_fill(surplus[..., None], 1 + float(cost.max()) * 2 * rows)
-        # SciPy's is compiled but takes one matrix at a time: some microseconds for each image.
+        # SciPy's solver is compiled but takes one matrix at a time: some microseconds for each image.
         pairs = [linear_sum_assignment(matrix) for matrix in cost.cpu().double().numpy()]
     shape = (len(pairs), min(rows, slots))
     target, slot = (
@@ -58,18 +58,18 @@ def match_sets(predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def huber(difference: Tensor) -> Tensor:
-    """½ d² for |d| ≤ 1, and |d| - ½ beyond, of each entry."""
+    """Elementwise Huber loss: ½ d² for |d| ≤ 1, and |d| - ½ beyond."""
     return F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
 
 
 def set_loss(predictions: Tensor, targets: Tensor, attribute_loss: str = "huber") -> Tensor:
-    """The loss of each matched pair ``[B, min(K, M)]``, averaged over the numbers of an object.
+    """Return the loss of each matched pair ``[B, min(K, M)]``, averaged over the numbers of an object.
 
     Args:
-        predictions: ``[B, K, 19]``, or rows of any length for Huber's.
+        predictions: ``[B, K, 19]``, or rows of any length for the Huber loss.
         targets: ``[B, M, 19]``.
-        attribute_loss: ``"huber"`` for all numbers, or ``"cross_entropy"``: that of each number but the coordinates. Of
-            a row of padding only the last number counts then.
+        attribute_loss: ``"huber"`` for all numbers, or ``"cross_entropy"`` for all but the coordinates. Of a row of
+            padding only the last number counts then.
     """
     slot, target = match_sets(predictions, targets)
     matched = predictions.gather(1, slot[..., None].expand(-1, -1, predictions.shape[2]))
@@ -90,7 +90,8 @@ class PredictedSets(NamedTuple):
 
     Args:
         sets: ``[B, K, 19]``.
-        attention: which slot each place of the image went to, ``[B, K, h, w]``, or ``None`` for models without.
+        attention: share of each image position that each slot receives, ``[B, K, h, w]``, or ``None`` without
+            attention.
         history: sets after every iteration ``[T, B, K, 19]``; the last one is ``sets``.
     """
 
@@ -109,13 +110,13 @@ class SetPredictor(TokenModel):
     Thesis: section "Example Application: Set Prediction".
 
     Args:
-        num_slots: K, the number of rows of a predicted set.
+        num_slots: number K of rows of a predicted set.
         loss_at_every_iteration: average the loss over the sets after each iteration instead of taking the last one.
-        coordinate_scale: coordinates count in the loss and in the matching as if they were in [0, scale], the
-            chapter's way to weigh position.
-        attribute_loss: ``"huber"``, the chapter's; or ``"cross_entropy"`` for all numbers but the coordinates, which
-            does not forgive a wrong shape that a prediction is sure of, and teaches shapes sooner. Predictions are
-            matched by Huber's loss either way.
+        coordinate_scale: coordinates are scaled to [0, scale] in the loss and in the matching, the chapter's way to
+            weigh position.
+        attribute_loss: ``"huber"``, as in the chapter; or ``"cross_entropy"`` for all but the coordinates, which
+            penalises confident errors more and learns shapes sooner. Predictions are matched by the Huber loss either
+            way.
         tokens: arguments of :class:`~unknot.zoo.slot_encoders.TokenModel`: ``image_shape``, ``channels``, ``strides``,
             ``lr``, ``warmup_steps``, ``decay_steps``, ``encoder``, ``padding`` and ``batch_norm``.
     """
@@ -145,21 +146,23 @@ class SetPredictor(TokenModel):
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> PredictedSets:
-        """Sets for images ``[B, C, H, W]`` in [0, 1], where the model can with other numbers than in training.
+        """Predict sets for images ``[B, C, H, W]`` in [0, 1].
 
         Args:
             images: ``[B, C, H, W]``.
-            num_slots: K of this call.
-            num_iterations: T of this call.
+            num_slots: number of slots, if the model allows other numbers than in training.
+            num_iterations: number of iterations, if the model allows other numbers than in training.
         """
         raise NotImplementedError
 
     def forward(self, images: Tensor) -> Tensor:
-        """Predicted sets ``[B, K, 19]``."""
+        """Return predicted sets ``[B, K, 19]``."""
         return self.predict_sets(images).sets
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms for a batch (images, targets, ...): ``loss``, and ``matched``, the part of the last iteration."""
+        """Return all terms for a batch (images, targets, ...): ``loss``, and ``matched``, the part of the last
+        iteration.
+        """
         return self.predict_and_compare(batch)[1]
 
     def predict_and_compare(self, batch: Any) -> tuple[PredictedSets, dict[str, Tensor]]:
@@ -169,7 +172,7 @@ class SetPredictor(TokenModel):
         return predicted, self.objective(predicted, targets)
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Log all terms as ``val/...`` and give the ``sets`` that they are of: scores need not predict again."""
+        """Log all terms as ``val/...`` and return the predicted ``sets``, so that metrics need not predict again."""
         images = first_of(batch)
         self._look_at(images, batch_idx)
         predicted, terms = self.predict_and_compare(batch)
@@ -177,7 +180,7 @@ class SetPredictor(TokenModel):
         return {"sets": predicted.sets.detach()}
 
     def objective(self, predicted: PredictedSets, targets: Tensor) -> dict[str, Tensor]:
-        """The terms of :meth:`losses` for sets that were predicted."""
+        """Return the terms of :meth:`losses` for predicted sets."""
         history = predicted.history if self.loss_at_every_iteration else predicted.history[-1:]
         steps, images = history.shape[:2]
         targets = targets.to(history)
@@ -188,19 +191,19 @@ class SetPredictor(TokenModel):
         return {"loss": each.mean(), "matched": each[-1].detach()}
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
-        """Images and plans of their scenes, true and predicted."""
+        """Draw images and floor plans of their true and predicted scenes."""
         from unknot.zoo.object_pictures import draw_sets  # Matplotlib takes a while
 
         images, targets = (part[: min(6, num_images)] for part in batch[:2])
         return [draw_sets(self, images, targets, folder / f"sets{suffix}.png")]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Predicted sets of a batch."""
+        """Return the predicted sets of a batch."""
         return self(first_of(batch))
 
 
 class SlotSetPredictor(SetPredictor):
-    r"""Slot Attention for set prediction: CNN with position embedding, slots, and one MLP for all slots.
+    r"""Slot Attention for set prediction: a CNN with position embedding, slots, and one MLP shared by all slots.
 
     .. math:: \min\; \min_{\pi}\, \sum_{k} \mathrm{Huber}\left(\hat y_{\pi(k)} - y_k\right)
 
@@ -208,10 +211,10 @@ class SlotSetPredictor(SetPredictor):
 
     Thesis: section "Example Application: Set Prediction".
 
-    The slots start from random draws, in evaluation too: seed torch for predictions that repeat.
+    Initial slots are random, in evaluation too: seed torch for reproducible predictions.
 
     Args:
-        num_iterations: T.
+        num_iterations: number T of iterations.
         slot_dim: size of a slot.
         predictor: arguments of :class:`SetPredictor`.
 
@@ -232,12 +235,12 @@ class SlotSetPredictor(SetPredictor):
         channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
-        """The slots ``[B, K, D]``."""
+        """Return the slots ``[B, K, D]``."""
         self.check_images(images)
         return self.slot_attention(self.encoder(images)[0]).slots
 
     def draw(self, batch: Any, folder: Path, suffix: str = "", num_images: int = 6) -> list[Path]:
-        """Also where each slot attends."""
+        """Draw also the attention of each slot."""
         from unknot.zoo.object_pictures import draw_attention
 
         images = first_of(batch)[: min(6, num_images)]
@@ -247,7 +250,7 @@ class SlotSetPredictor(SetPredictor):
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> PredictedSets:
-        """Sets, and the attention of the last iteration, for any number of slots and iterations."""
+        """Predict sets, with the attention of the last iteration, for any number of slots and iterations."""
         self.check_images(images)
         tokens, places = self.encoder(images)
         _, attention, history = self.slot_attention(tokens, num_slots, num_iterations, return_history=True)
@@ -256,7 +259,7 @@ class SlotSetPredictor(SetPredictor):
 
 
 class SlotMLPSetPredictor(SetPredictor):
-    r"""The baseline "Slot MLP": an MLP from the whole map of features to K ordered slots in place of Slot Attention.
+    r"""Slot MLP baseline: an MLP from the whole feature map to K ordered slots in place of Slot Attention.
 
     .. math:: \min\; \min_{\pi}\, \sum_{k} \mathrm{Huber}\left(\hat y_{\pi(k)} - y_k\right)
 
@@ -265,8 +268,8 @@ class SlotMLPSetPredictor(SetPredictor):
     Thesis: section "Example Application: Set Prediction", the baseline.
 
     CNN, head, matching and loss are those of :class:`SlotSetPredictor`. The map is averaged down to ``pooled`` x
-    ``pooled`` before it is flattened. The chapter leaves the sizes of the baseline open, and no code was published, so
-    they are arguments.
+    ``pooled`` before it is flattened. The chapter does not state the sizes of the baseline, and its code is not public,
+    so they are arguments.
 
     Args:
         slot_dim: size of a slot.
@@ -295,7 +298,7 @@ class SlotMLPSetPredictor(SetPredictor):
         channels_last(self)
 
     def represent(self, images: Tensor) -> Tensor:
-        """The ordered slots ``[B, K, D]``."""
+        """Return the ordered slots ``[B, K, D]``."""
         self.check_images(images)
         tokens, places = self.encoder(images)
         features = F.adaptive_avg_pool2d(tokens.transpose(1, 2).unflatten(2, places), self.pooled)
@@ -304,7 +307,7 @@ class SlotMLPSetPredictor(SetPredictor):
     def predict_sets(
         self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
     ) -> PredictedSets:
-        """Sets; K is fixed and there are no iterations."""
+        """Predict sets; the number of slots is fixed and there are no iterations."""
         if num_slots not in (None, self.num_slots) or num_iterations is not None:
             raise ValueError(
                 f"An MLP has no iterations and always {self.num_slots} slots, got num_slots={num_slots} and "
@@ -315,13 +318,13 @@ class SlotMLPSetPredictor(SetPredictor):
 
 
 def object_head(slot_dim: int) -> nn.Sequential:
-    """A slot to the 19 numbers of an object, each in [0, 1]; the same for every slot."""
+    """Return the MLP from a slot to the 19 numbers of an object, each in [0, 1]; shared by all slots."""
     head = nn.Sequential(nn.Linear(slot_dim, 64), nn.ReLU(), nn.Linear(64, OBJECT_SIZE), nn.Sigmoid())
     return head.apply(glorot)
 
 
 def check_targets(batch: Any) -> tuple[Tensor, Tensor]:
-    """Images and targets of a batch, or an error that says what is wrong with them."""
+    """Return images and targets of a batch after checking both."""
     parts = list(batch) if isinstance(batch, tuple | list) else [batch]
     if len(parts) < 2 or not all(isinstance(part, Tensor) for part in parts[:2]):
         raise ValueError(
@@ -338,7 +341,7 @@ def check_targets(batch: Any) -> tuple[Tensor, Tensor]:
         low, high = torch.aminmax(targets)
         if not (low >= 0 and high <= 1):
             raise ValueError(
-                f"Target values reach from {low:.4g} to {high:.4g}, expected [0, 1], which is all that a prediction "
-                "can be: coordinates are (x + 3) / 6, classes one-hot, and there is no NaN."
+                f"Target values reach from {low:.4g} to {high:.4g}, expected [0, 1], the range of "
+                "predictions: coordinates are (x + 3) / 6, classes are one-hot, and NaN is not allowed."
             )
     return images, targets

@@ -1,7 +1,7 @@
 """Slot Attention: from N inputs to K exchangeable slots that compete for them.
 
-Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". What predicts sets with it is in
-``set_prediction.py``, what reconstructs images in ``object_discovery.py``.
+Chapter "Learning About Multiple Objects", Algorithm "Slot Attention module". Models that predict sets with it are in
+``set_prediction.py``; models that reconstruct images are in ``object_discovery.py``.
 """
 
 import math
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from unknot.arguments import counts, not_negative
 from unknot.zoo.networks import glorot
 
-EPSILON = 1e-8  # added to attention, so that a slot that attends to nothing has a mean too
-NORM_EPSILON = 1e-3  # of LayerNorm in the reference
+EPSILON = 1e-8  # added to attention, so that the mean is defined for a slot without attention
+NORM_EPSILON = 1e-3  # epsilon of LayerNorm in the reference
 
 Initial = Literal["gaussian", "learned"]
 Gradient = Literal["full", "implicit", "bilevel"]
@@ -25,9 +25,9 @@ class Slots(NamedTuple):
     """Output of Slot Attention.
 
     Args:
-        slots: after the last iteration, ``[B, K, D]``.
-        attention: of the last iteration, ``[B, K, N]``; for every input it sums to one over the slots.
-        history: slots after every iteration ``[T, B, K, D]``, or ``None`` unless asked for.
+        slots: slots after the last iteration, ``[B, K, D]``.
+        attention: attention of the last iteration, ``[B, K, N]``; sums to one over the slots for every input.
+        history: slots after every iteration ``[T, B, K, D]``, or ``None`` unless requested.
     """
 
     slots: Tensor
@@ -36,7 +36,7 @@ class Slots(NamedTuple):
 
 
 class SlotAttention(nn.Module):
-    """The Slot Attention module.
+    """Slot Attention module.
 
     Thesis: Algorithm "Slot Attention module", Eqs. "eqn:slot_attention_key_query" and "eqn:slot_attention_value".
 
@@ -49,26 +49,27 @@ class SlotAttention(nn.Module):
             slots = GRU(state=slots_prev, inputs=updates)
             slots += MLP(LayerNorm(slots))
 
-    μ and σ are learned, and gradients reach them: slots are μ + σ · noise. Where the chapter is silent the reference
-    decides: σ is a standard deviation, kept as its logarithm; no biases in k, q and v; Glorot initialisation;
-    LayerNorm with 1e-3.
+    μ and σ are learned, with slots μ + σ · noise. Where the chapter gives no details, the module follows the reference:
+    σ is a standard deviation, stored as its logarithm; k, q and v have no biases; Glorot initialisation; LayerNorm with
+    1e-3.
 
-    Three options come from later work. With ``gradient="implicit"`` (Chang et al., 2022) only the last iteration is
-    differentiated, as if its slots came from nowhere: the gradient at a fixed point, to first order.
-    ``gradient="bilevel"`` (Jia et al., 2023, BO-QSA) does so too, and passes the gradient of the last iteration's
-    slots straight on to the initial ones. Slots have the same values either way. ``initial="learned"`` starts from K
-    learned vectors m instead of the same μ for all,
+    Three options follow later work. With ``gradient="implicit"`` (Chang et al., 2022) only the last iteration is
+    differentiated, with its input slots held constant: the gradient at a fixed point, to first order.
+    ``gradient="bilevel"`` (Jia et al., 2023, BO-QSA) also passes the gradient of the last iteration's slots to the
+    initial ones. Slots have the same values either way. ``initial="learned"`` starts from K learned vectors m instead
+    of the same μ for all,
 
         slots = m + s · noise · stop_gradient(m)
 
-    with s the buffer ``noise``, 0 unless a model sets it, and only in training. Such slots are not exchangeable.
-    ``offset`` is what BO-QSA adds to a slot's share of attention, so that slots of few inputs are updated little.
+    where s is the buffer ``noise``, 0 unless a model sets it, and used only in training. Such slots are not
+    exchangeable. ``offset`` is added to a slot's share of attention in BO-QSA, so that slots with few inputs are
+    updated little.
 
     Args:
-        num_slots: K, unless a call says otherwise.
-        input_dim: D_inputs.
-        slot_dim: D_slots, also the common dimension D of k, q and v; ``None`` is ``input_dim``.
-        num_iterations: T, unless a call says otherwise.
+        num_slots: default number of slots K.
+        input_dim: size D_inputs of an input.
+        slot_dim: size D_slots of a slot, also the dimension D of k, q and v; ``None`` is ``input_dim``.
+        num_iterations: default number of iterations T.
         hidden_dim: width of the MLP.
         initial: ``"gaussian"``, as in the thesis, or ``"learned"``, which fixes K.
         gradient: ``"full"``, ``"implicit"``, which leaves initial slots without a gradient, or ``"bilevel"``.
@@ -131,7 +132,7 @@ class SlotAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The reference's initialisation; its Glorot bound for μ and log σ counts one input and D outputs."""
+        """Initialise as the reference does; its Glorot bound for μ and log σ counts one input and D outputs."""
         bound = math.sqrt(6 / (1 + self.slot_dim))
         if self.initial == "learned":
             nn.init.xavier_uniform_(self.mu)
@@ -145,11 +146,11 @@ class SlotAttention(nn.Module):
         nn.init.zeros_(self.gru.bias_hh)
 
     def initial_slots(self, batch_size: int, num_slots: int | None = None) -> Tensor:
-        """Slots before the first iteration: ``[batch_size, num_slots, D]``."""
+        """Return the slots before the first iteration: ``[batch_size, num_slots, D]``."""
         num_slots = self.num_slots if num_slots is None else num_slots
         if self.initial == "learned":
             if num_slots != self.num_slots:
-                raise ValueError(f"These {self.num_slots} slots are learned one by one, got num_slots={num_slots}.")
+                raise ValueError(f"These {self.num_slots} slots are learned, so num_slots cannot become {num_slots}.")
             slots = self.mu.expand(batch_size, -1, -1)
             return slots + self.noise * torch.randn_like(slots) * slots.detach() if self.training else slots
         noise = torch.randn(batch_size, num_slots, self.slot_dim, device=self.mu.device, dtype=self.mu.dtype)
@@ -167,8 +168,8 @@ class SlotAttention(nn.Module):
 
         Args:
             inputs: ``[B, N, D_inputs]``, with N of at least one.
-            num_slots: K of this call.
-            num_iterations: T of this call.
+            num_slots: number of slots of this call.
+            num_iterations: number of iterations of this call.
             slots: initial slots ``[B, K, D]`` instead of random ones.
             return_history: also return the slots after every iteration.
         """
@@ -189,7 +190,7 @@ class SlotAttention(nn.Module):
         return Slots(slots, attention, torch.stack(history) if return_history else None)
 
     def iterate(self, inputs: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """One iteration on normalised inputs: new slots and the attention ``[B, K, N]`` that led to them."""
+        """Run one iteration on normalised inputs: return new slots and their attention ``[B, K, N]``."""
         # k(x) · q(s) = x · (q(s) W_k) and mean(v(x)) = W_v mean(x): projecting K slots instead of N inputs is the same
         # and, with K of 10 and N of 1024, most of the work saved.
         queries = self.q(self.norm_slots(slots)) @ self.k.weight / math.sqrt(self.slot_dim)

@@ -1,4 +1,4 @@
-"""From images to tokens: the convolutions, position embedding and schedule that all models with slots share."""
+"""Image tokens: the convolutions, position embedding and schedule that all slot models share."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class PositionEmbedding(nn.Module):
         self.project = nn.Linear(4, channels)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The map with the embedding added."""
+        """Return the map with the embedding added."""
         like = self.project.weight
         rows, columns = (
             torch.linspace(0, 1, side, device=like.device, dtype=like.dtype) for side in features.shape[2:]
@@ -36,10 +36,10 @@ class PositionEmbedding(nn.Module):
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded as TensorFlow's "SAME": where a stride leaves an odd margin, one more below and right."""
+    """Convolution padded as TensorFlow's "SAME": odd padding has the extra row and column below and right."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The map, with sides divided by the stride and rounded up."""
+        """Return the map, with sides divided by the stride and rounded up."""
         margins = []
         for side, kernel, stride in zip(input.shape[2:], self.kernel_size, self.stride, strict=True):
             total = max(0, (math.ceil(side / stride) - 1) * stride + kernel - side)
@@ -49,42 +49,42 @@ class SameConv2d(nn.Conv2d):
 
 
 class SameConvTranspose2d(Transposed):
-    """The inverse of :class:`SameConv2d` of size 5 and stride 2: cut by one above and left, two below and right."""
+    """Inverse of :class:`SameConv2d` of size 5 and stride 2: crops one row above and left, two below and right."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__(before, after, kernel_size=5, stride=2, padding=1)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """The map with sides doubled."""
+        """Return the map with sides doubled."""
         return super().forward(input, output_size)[..., :-1, :-1]
 
 
 def doubling(before: int, after: int, padding: str) -> nn.Module:
-    """A transposed convolution 5 × 5 that doubles the sides, cut on all sides alike, or as the reference does."""
+    """Return a 5 × 5 transposed convolution that doubles the sides, cropped symmetrically or as in the reference."""
     if padding == "symmetric":
         return Transposed(before, after, kernel_size=5, stride=2, padding=2, output_padding=1)
     return SameConvTranspose2d(before, after)
 
 
 def convolution(before: int, after: int, stride: int, padding: str) -> nn.Module:
-    """5 × 5, padded by two on all sides, or as the reference does."""
+    """Return a 5 × 5 convolution, padded by two on all sides or as in the reference."""
     if padding == "symmetric":
         return nn.Conv2d(before, after, kernel_size=5, stride=stride, padding=2)
     return SameConv2d(before, after, kernel_size=5, stride=stride)
 
 
 class ImageTokens(nn.Module):
-    """Images ``[B, C, H, W]`` in [0, 1] to tokens ``[B, N, channels]``, one for every place of a map of features.
+    """Encode images ``[B, C, H, W]`` in [0, 1] as tokens ``[B, N, channels]``, one per position of a feature map.
 
-    Convolutions 5 × 5 with ReLU, or another network, then position embedding, LayerNorm and an MLP for each token, as
-    in the reference.
+    Convolutions 5 × 5 with ReLU, or another network, are followed by position embedding, LayerNorm and an MLP per
+    token, as in the reference.
 
     Args:
-        image_shape: of the images.
-        channels: of all layers.
-        strides: of the convolutions; their product divides the sides of the map.
-        network: what maps images to ``[B, channels, h, w]`` instead of the convolutions.
-        padding: of the convolutions: ``"symmetric"``, or ``"tensorflow"``, the reference's.
+        image_shape: (channels, height, width).
+        channels: channels of all layers.
+        strides: strides of the convolutions; the sides of the map are divided by their product.
+        network: network from images to ``[B, channels, h, w]`` that replaces the convolutions.
+        padding: padding of the convolutions: ``"symmetric"``, or ``"tensorflow"`` as in the reference.
         batch_norm: whether each convolution is followed by batch normalisation.
     """
 
@@ -128,8 +128,8 @@ class ImageTokens(nn.Module):
             part.apply(glorot)
 
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Tokens, row by row, and height and width of the map they are from."""
-        # Channels last makes convolutions a tenth faster on a CPU, and tokens without a copy.
+        """Return tokens, row by row, and the height and width of their map."""
+        # Channels-last layout makes convolutions a tenth faster on a CPU, and needs no copy for the tokens.
         images = (2 * images.to(self.norm.weight.dtype) - 1).contiguous(memory_format=torch.channels_last)
         features = self.position(self.convolutions(images))
         height, width = features.shape[2:]
@@ -137,19 +137,20 @@ class ImageTokens(nn.Module):
 
 
 class TokenModel(Model):
-    """A model that starts from tokens of an image, and trains with the reference's schedule.
+    """Base class of models that read an image as tokens, with the reference's learning rate schedule.
 
     Args:
         image_shape: (channels, height, width), sides from 16 up.
-        channels: of the convolutions.
-        strides: of the convolutions; (1, 2, 2, 1) makes 32 x 32 tokens of an image of 128 x 128.
+        channels: channels of the convolutions.
+        strides: strides of the convolutions; (1, 2, 2, 1) makes 32 x 32 tokens of an image of 128 x 128.
         lr: learning rate of Adam after the warm-up.
         warmup_steps: steps over which the learning rate rises from 0.
-        decay_steps: steps in which it halves, smoothly.
-        encoder: what maps images to ``[N, C, h, w]`` instead of the convolutions: a registered name, with arguments as
-            in ``{"name": ..., ...}``, or a module.
-        padding: of the convolutions: ``"symmetric"``, two on each side; or ``"tensorflow"``, as in the reference, whose
-            strided convolutions pad one above and left and two below and right. Weights of the reference need it.
+        decay_steps: steps in which the learning rate halves.
+        encoder: network from images to ``[N, C, h, w]`` that replaces the convolutions: a registered name, with
+            arguments as in ``{"name": ..., ...}``, or a module.
+        padding: padding of the convolutions: ``"symmetric"``, two on each side; or ``"tensorflow"``, as in the
+            reference, whose strided convolutions pad one above and left and two below and right. Weights of the
+            reference need it.
         batch_norm: whether batch normalisation follows each of the convolutions, which then learn much sooner. The
             reference has none.
     """
@@ -181,12 +182,12 @@ class TokenModel(Model):
         self.keep_recipes({"encoder": recipe})
 
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> "WarmUpThenDecay":
-        """The reference's warm-up and decay."""
+        """Return the reference's warm-up and decay."""
         return WarmUpThenDecay(optimizer, self.warmup_steps, self.decay_steps)
 
 
 def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:
-    """Factor of the learning rate, min(1, t / warm-up) · 0.5^(t / decay): the reference's schedule.
+    """Factor of the learning rate in the reference's schedule: min(1, t / warm-up) · 0.5^(t / decay).
 
     >>> [warm_up_then_decay(t, 1000, 50_000) for t in (0, 500, 50_000)]
     [0.0, 0.49654624771851796, 0.5]
@@ -195,14 +196,14 @@ def warm_up_then_decay(step: int, warmup_steps: int, decay_steps: int) -> float:
 
 
 class WarmUpThenDecay(torch.optim.lr_scheduler.LambdaLR):
-    """The schedule :func:`warm_up_then_decay` for an optimiser."""
+    """Learning rate scheduler of :func:`warm_up_then_decay`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, warmup_steps: int, decay_steps: int) -> None:
         super().__init__(optimizer, lambda step: warm_up_then_decay(step, warmup_steps, decay_steps))
 
 
 def check_strides(strides: Sequence[int], image_shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """Strides as a tuple, of which each is positive and all together leave a map of at least one token."""
+    """Return strides as a tuple, after checking that they are positive and leave at least one token."""
     strides = tuple(whole("Each of strides", stride) for stride in strides)
     if not strides:
         raise ValueError("strides must be whole numbers, one for each convolution, got none.")

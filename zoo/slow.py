@@ -1,8 +1,8 @@
-"""SlowVAE: neighbouring frames of a video, whose codes mostly stay where they are and sometimes jump.
+"""SlowVAE: pairs of neighbouring video frames, whose latents mostly stay constant and sometimes jump.
 
 Klindt et al., 2021, "Towards Nonlinear Disentanglement in Natural Data with Temporal Sparse Coding". The prior of the
-second code given the first is a Laplace distribution, p(z_b|z_a) = Π_j λ/2 exp(-λ |z_bj - z_aj|), and both images of a
-pair take the part of the first:
+second latent code given the first is a Laplace distribution, p(z_b|z_a) = Π_j λ/2 exp(-λ |z_bj - z_aj|), and both
+images of a pair take the role of the first in turn:
 
     min -log p(x₁|z₁) - log p(x₂|z₂) + β ½ [KL(q₁ || p) + KL(q₂ || p)] + γ [KL(q₁ || p(·|z₂)) + KL(q₂ || p(·|z₁))]
 """
@@ -19,7 +19,7 @@ from unknot.zoo.weak import _pair
 
 
 def laplace_cross_entropy(first: Posterior, second: Posterior, rate: float) -> Tensor:
-    """E_{z ~ q₁} [-log p(z)] under a Laplace distribution around the mean of q₂, for each code ``[N, D]``.
+    """Cross-entropy E_{z ~ q₁} [-log p(z)] under a Laplace distribution around the mean of q₂, per latent ``[N, D]``.
 
         -log(λ/2) + λ σ √(2/π) exp(-m²/2σ²) - λ m (1 - 2 Φ(m/σ)),   m = μ₁ - μ₂, σ = σ₁
 
@@ -34,12 +34,12 @@ def laplace_cross_entropy(first: Posterior, second: Posterior, rate: float) -> T
 
 
 def entropy(posterior: Posterior) -> Tensor:
-    """Entropy of each code of a Gaussian, ½ (log 2π e + log σ²): ``[N, D]``."""
+    """Entropy of each latent of a Gaussian posterior, ½ (log 2π e + log σ²): ``[N, D]``."""
     return (math.log(2 * math.pi * math.e) + posterior.logvar) / 2
 
 
 class SlowVAE(BetaVAE):
-    r"""SlowVAE (Klindt et al., 2021): codes of two neighbouring frames are close, with sparse changes.
+    r"""SlowVAE (Klindt et al., 2021): latents of two neighbouring frames are close, with sparse changes.
 
     .. math::
         \max\; \sum_{i} \mathbb{E}_{q(z|x_i)} \log p(x_i|z) - \frac{\beta}{2} \sum_{i} D_{KL}(q(z|x_i)\,\|\,p(z)) -
@@ -47,12 +47,12 @@ class SlowVAE(BetaVAE):
 
     .. math:: p(z|z_j) = \prod_d \frac{\lambda}{2} e^{-\lambda |z_d - z_{jd}|}
 
-    A batch is ``(first, second)``, as :class:`~unknot.datamodules.FramePairDataModule` and ``PairDataModule`` give it;
-    more entries are ignored.
+    A batch is ``(first, second)``, as :class:`~unknot.datamodules.FramePairDataModule` and ``PairDataModule`` return
+    it; more entries are ignored.
 
-    The paper's text and its code differ in the last term. Its text has the KL in both directions, which subtracts both
-    entropies from the two cross entropies: this is the default. Its code subtracts one, the mean of the two;
-    ``reference=True`` does so too. The loss is half of the displayed sum, so that it compares with the other models'.
+    The paper and its code differ in the last term. The paper has the KL in both directions, which subtracts both
+    entropies from the two cross-entropies: this is the default. The code subtracts only their mean, as does
+    ``reference=True``. The loss is half of the displayed sum, so that it is comparable with other models.
 
     Args:
         gamma: weight γ of the transition; the authors search 1 to 16.
@@ -78,20 +78,28 @@ class SlowVAE(BetaVAE):
         self.gamma, self.rate, self.reference = gamma, rate, reference
 
     def transition(self, first: Posterior, second: Posterior) -> Tensor:
-        """KL(q₁ || p(·|z₂)) + KL(q₂ || p(·|z₁)), the mean over pairs."""
+        """Return KL(q₁
+
+        p(·|z₂)) + KL(q₂
+
+        p(·|z₁)), the mean over pairs.
+        """
         there = laplace_cross_entropy(first, second, self.rate)
         back = laplace_cross_entropy(second, first, self.rate)
         entropies = entropy(first) + entropy(second)
         return (there + back - (entropies / 2 if self.reference else entropies)).sum(1).mean()
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """½ β KL(q(z|x) || p(z)) + ½ γ times the transition between the upper and the lower half of the batch."""
+        """Return ½ β KL(q(z|x)
+
+        p(z)) + ½ γ times the transition between the two halves of the batch.
+        """
         first, second = (Posterior(*half) for half in zip(*(part.chunk(2) for part in posterior), strict=True))
         transition = self.transition(first, second)
         return (self.beta * kl + self.gamma * transition) / 2, {"transition": transition}
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective for pairs; ``weak_reconstruction`` is the sum of both reconstructions."""
+        """Return all terms of the objective for pairs; ``weak_reconstruction`` is the sum of both reconstructions."""
         first, second, _ = _pair(batch)
         images = torch.cat([first, second])
         terms = self.objective(images, self.encode(images))

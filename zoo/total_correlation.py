@@ -2,8 +2,8 @@
 
     max E_{p(x)} [ E_{q(z|x)} log p(x|z) - KL(q(z|x) || p(z)) ] - γ KL(q(z) || Π_j q(z_j))
 
-The last term, the total correlation of the aggregated posterior q(z), is intractable. FactorVAE estimates it by a
-discriminator, β-TCVAE by sums over the batch. Under DDP both see the batch of their own rank only.
+The last term, the total correlation of the aggregated posterior q(z), is intractable. FactorVAE estimates it with a
+discriminator, β-TCVAE with sums over the batch. Under DDP, each rank uses its own batch only.
 """
 
 import math
@@ -21,7 +21,7 @@ from unknot.zoo.vae import VAE, Posterior
 
 
 def permute_dims(z: Tensor) -> Tensor:
-    """Shuffle each column of ``z`` ``[N, D]`` by itself: samples of Π_j q(z_j) from samples of q(z)."""
+    """Shuffle each column of ``z`` ``[N, D]`` independently: samples of Π_j q(z_j) from samples of q(z)."""
     return z.gather(0, torch.rand_like(z).argsort(0))
 
 
@@ -34,15 +34,15 @@ class FactorVAE(VAE):
 
     Thesis: section "Learning Disentangled Representations", paragraph "Penalizing the Total Correlation".
 
-    A discriminator tells codes z ~ q(z) (class 0) from codes with shuffled dimensions, z ~ Π_j q(z_j) (class 1); the
-    difference of its logits, averaged over the batch, estimates the total correlation. The dimensions are shuffled
-    within the same batch, as in the reference; the paper takes a second one.
+    A discriminator separates samples z ~ q(z) (class 0) from samples with shuffled dimensions, z ~ Π_j q(z_j) (class
+    1); the difference of its logits, averaged over the batch, estimates the total correlation. The dimensions are
+    shuffled within the same batch, as in the reference; the paper uses a second batch.
 
     One training step updates both networks from one forward pass, each by its own loss: no gradient of the model's loss
-    reaches the discriminator, none of the discriminator's reaches encoder or decoder. (The reference counts it as two
-    steps, so that its 300,000 are 150,000 updates.) One optimiser has the two networks as its groups: the second with
-    ``discriminator_lr`` and, where the optimiser has betas, (0.5, 0.9). A schedule moves both rates, and gradients are
-    clipped for each network by itself.
+    reaches the discriminator, and none of the discriminator's loss reaches encoder or decoder. (The reference counts it
+    as two steps, so its 300,000 steps are 150,000 updates.) One optimiser has the two networks as its groups: the
+    second with ``discriminator_lr`` and, where the optimiser has betas, (0.5, 0.9). A schedule scales both rates, and
+    gradients are clipped separately.
 
     Args:
         gamma: weight γ of the total correlation; the study sweeps 10, 20, 30, 40, 50, 100.
@@ -67,9 +67,12 @@ class FactorVAE(VAE):
         self.discriminator = Discriminator(self.latent_dim)
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """KL(q(z|x) || p(z)) + γ TC; ``discriminator`` is the discriminator's own loss."""
+        """Return KL(q(z|x)
+
+        p(z)) + γ TC; ``discriminator`` is the discriminator's own loss.
+        """
         codes = z.to(self.dtype)
-        # The model's loss sees the discriminator as a constant, the discriminator's loss the codes.
+        # The discriminator is constant in the model's loss, and the samples are constant in the discriminator's.
         constant = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
         logits = at_least_float(functional_call(self.discriminator, constant, (codes,)))
         correlation = (logits[:, 0] - logits[:, 1]).mean()
@@ -81,13 +84,13 @@ class FactorVAE(VAE):
         return kl + self.gamma * correlation, logged
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """One update of encoder and decoder, and one of the discriminator."""
+        """Update encoder and decoder, and the discriminator."""
         terms = self._step("train", batch, batch_idx)
-        # The two losses share no parameter that either could reach, so that one backward pass serves both.
+        # The two losses have no trainable parameter in common, so one backward pass serves both.
         return terms["loss"] + terms["discriminator"]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoder and decoder, and the discriminator with a learning rate and momenta of its own."""
+        """Return two groups: encoder and decoder, and the discriminator with its own learning rate and momenta."""
         discriminator = set(self.discriminator.parameters())
         model = [parameter for parameter in self.parameters() if parameter not in discriminator]
         own = {"lr": self.discriminator_lr, "betas": (0.5, 0.9)}
@@ -99,7 +102,7 @@ class FactorVAE(VAE):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the gradients of each of the two losses by itself."""
+        """Clip the gradients of the two losses separately."""
         if not gradient_clip_val:
             return
         for group in optimizer.param_groups:
@@ -109,7 +112,7 @@ class FactorVAE(VAE):
                 torch.nn.utils.clip_grad_norm_(group["params"], gradient_clip_val)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Older checkpoints have an optimiser for each network: make them the groups of one."""
+        """Convert older checkpoints, which have one optimiser per network, to one optimiser with two groups."""
         super().on_load_checkpoint(checkpoint)
         if len(states := checkpoint.get("optimizer_states", [])) == 2:
             first, second = states
@@ -120,7 +123,9 @@ class FactorVAE(VAE):
 
 
 def total_correlation(z: Tensor, posterior: Posterior, dataset_size: int | None = None) -> Tensor:
-    """Estimate KL(q(z) || Π_j q(z_j)) from codes ``z`` ``[M, D]`` drawn from the posteriors of a batch.
+    """Estimate KL(q(z)
+
+    Π_j q(z_j)) from samples ``z`` ``[M, D]`` of the posteriors of a batch.
 
     Both estimators replace the aggregated posterior by a weighted sum over the batch (Chen et al., 2018):
 
@@ -130,10 +135,10 @@ def total_correlation(z: Tensor, posterior: Posterior, dataset_size: int | None 
         z: one sample of each posterior.
         posterior: q(z|x_j), j = 1..M.
         dataset_size: ``None`` for minibatch-weighted sampling, w_ij = 1/M. The reference drops these constants and the
-            paper divides by the size N of the data set as well, which shifts the value by (D-1) log M and by
-            (D-1) log N: the gradient is the same, but codes that ignore the images would not have a total correlation
-            of zero. With a number N, minibatch-stratified sampling: z_i's own posterior weighs 1/N only, as it does in
-            q(z), and the others take the rest.
+            paper divides by the size N of the data set as well, which shifts the value by (D-1) log M and by (D-1) log
+            N: the gradient is the same, but latents that ignore the images would not have a total correlation of zero.
+            With a number N, minibatch-stratified sampling: z_i's own posterior has weight 1/N, as it has in q(z), and
+            the others share the rest.
 
     >>> posterior = Posterior(torch.zeros(8, 3), torch.zeros(8, 3))
     >>> torch.allclose(total_correlation(posterior.sample(), posterior), torch.tensor(0.0), atol=1e-5)
@@ -149,11 +154,11 @@ def total_correlation(z: Tensor, posterior: Posterior, dataset_size: int | None 
 
 
 def _log_weights(m: int, dataset_size: int | None) -> Tensor:
-    """log w_ij ``[M, M]``; the weights of each row sum to one."""
+    """Return log w_ij ``[M, M]``; the weights of each row sum to one."""
     if dataset_size is None or m == 1:
         return torch.full((m, m), -math.log(m))
     if dataset_size < m:
-        raise ValueError(f"A batch of {m} images is larger than dataset_size={dataset_size}; give the real size.")
+        raise ValueError(f"A batch of {m} images is larger than dataset_size={dataset_size}; give the true size.")
     others = m - 1
     weights = torch.full((m, m), 1 / others)
     rows = torch.arange(m)
@@ -163,7 +168,7 @@ def _log_weights(m: int, dataset_size: int | None) -> Tensor:
 
 
 class BetaTCVAE(VAE):
-    r"""β-TCVAE (Chen et al., 2018): total correlation by minibatch sampling.
+    r"""β-TCVAE (Chen et al., 2018): total correlation estimated by minibatch sampling.
 
     .. math::
         \max\; \mathbb{E}_{p(x)}\left[\mathbb{E}_{q_\phi(z|x)}[\log p_\theta(x|z)] -
@@ -193,6 +198,9 @@ class BetaTCVAE(VAE):
         self.dataset_size = None if dataset_size is None else whole("dataset_size", dataset_size)
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """KL(q(z|x) || p(z)) + (β - 1) TC."""
+        """Return KL(q(z|x)
+
+        p(z)) + (β - 1) TC.
+        """
         correlation = total_correlation(z, posterior, self.dataset_size)
         return kl + (self.beta - 1) * correlation, {"total_correlation": correlation}

@@ -1,4 +1,4 @@
-"""Transposed convolutions that train faster on a CPU than the library's own, with the same outputs and gradients."""
+"""Transposed convolutions that train faster on a CPU than PyTorch's, with the same outputs and gradients."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ FEW_CHANNELS = 4
 
 
 class Transposed(nn.ConvTranspose2d):
-    """A transposed convolution whose gradient of the bias is a plain sum.
+    """Transposed convolution that computes the gradient of its bias as a plain sum.
 
-    The library's own takes as long for that sum as for the gradient of all weights. And its kernel is made for many
-    channels: to the few of an image, one product and a fold take a third of the time.
+    PyTorch takes as long for that sum as for the gradient of all weights. Its kernel is also tuned for many channels:
+    for the few channels of an image, a matrix product and a fold take a third of the time.
     """
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
+        """Return outputs ``[N, C, H, W]``."""
         simple = self.dilation == (1, 1) and self.groups == 1 and self.bias is not None and output_size is None
         eager = not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu")
         if self.training and simple and eager and input.is_cpu and input.dtype.itemsize >= 4:
@@ -27,7 +27,7 @@ class Transposed(nn.ConvTranspose2d):
 
 
 class Quick(torch.autograd.Function):
-    """``conv_transpose2d`` by another way, forward where channels are few, and backward."""
+    """``conv_transpose2d`` with a faster forward pass for few channels and a faster backward pass."""
 
     generate_vmap_rule = True
 
@@ -40,7 +40,7 @@ class Quick(torch.autograd.Function):
         padding: tuple[int, ...],
         output_padding: tuple[int, ...],
     ) -> Tensor:
-        """Outputs ``[N, C, H, W]``."""
+        """Return outputs ``[N, C, H, W]``."""
         if weight.shape[1] > FEW_CHANNELS:
             return F.conv_transpose2d(maps, weight, bias, stride, padding, output_padding)
         kernel = weight.shape[2:]
@@ -50,19 +50,19 @@ class Quick(torch.autograd.Function):
                 maps.shape[2:], stride, padding, kernel, output_padding, strict=True
             )
         )
-        pixels = maps.flatten(2)  # of channels-last maps too a view
+        pixels = maps.flatten(2)  # a view, also for channels-last maps
         columns = weight.flatten(1).T @ pixels  # each pixel times the kernel; the fold adds up what overlaps
         return F.fold(columns, sides, kernel, stride=stride, padding=padding) + bias[:, None, None]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what gradients need."""
+        """Save the tensors that the gradients need."""
         maps, weight, _, ctx.stride, ctx.padding, ctx.output_padding = inputs
         ctx.save_for_backward(maps, weight)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Those of the transposed convolution, and for the bias a sum."""
+        """Return the gradients of the transposed convolution; that of the bias is a sum."""
         maps, weight = ctx.saved_tensors
         needed = [*ctx.needs_input_grad[:2], False]
         for_maps, for_weight, _ = torch.ops.aten.convolution_backward(

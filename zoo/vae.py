@@ -1,4 +1,4 @@
-"""Variational autoencoders: the base of the family, and the two that limit the capacity of the bottleneck.
+"""Variational autoencoders: the base class, and two models that limit the capacity of the bottleneck.
 
 Chapter "Learning Disentangled Representations". Every variant maximises
 
@@ -20,7 +20,7 @@ from unknot.zoo.registry import Network, make_network
 
 
 class Posterior(NamedTuple):
-    r"""The Gaussian q(z|x) = N(mean, diag(exp(logvar))) of a batch: mean and log-variance, each ``[N, D]``.
+    r"""Gaussian posterior q(z|x) = N(mean, diag(exp(logvar))) of a batch: mean and log-variance, each ``[N, D]``.
 
     .. math:: q(z|x) = \mathcal{N}\left(\mu, \mathrm{diag}(\sigma^2)\right)
 
@@ -31,11 +31,14 @@ class Posterior(NamedTuple):
     logvar: Tensor
 
     def sample(self) -> Tensor:
-        """z = μ + σ ε with ε ~ N(0, I): ``[N, D]``."""
+        """Sample z = μ + σ ε with ε ~ N(0, I): ``[N, D]``."""
         return self.mean + torch.exp(self.logvar / 2) * torch.randn_like(self.mean)
 
     def kl(self) -> Tensor:
-        """KL(q(z|x) || N(0, I)) of each dimension: ½ (μ² + σ² - log σ² - 1), ``[N, D]``."""
+        """Return KL(q(z|x)
+
+        N(0, I)) of each latent: ½ (μ² + σ² - log σ² - 1), ``[N, D]``.
+        """
         return (self.mean**2 + self.logvar.exp() - self.logvar - 1) / 2
 
 
@@ -48,22 +51,22 @@ class VAE(Model):
 
     Thesis: Eq. "eq:elbo", section "Learning Disentangled Representations".
 
-    Every variant takes these arguments besides its own.
+    Every variant takes these arguments in addition to its own.
 
     Args:
         image_shape: (channels, height, width).
-        latent_dim: number D of codes.
+        latent_dim: number D of latents.
         lr: learning rate of Adam (β₁ 0.9, β₂ 0.999, ε 1e-8).
-        likelihood: p(x|z): ``"bernoulli"``, the decoder of the studies; ``"gaussian"``, the summed squared error;
+        likelihood: p(x|z): ``"bernoulli"``, as in the studies; ``"gaussian"``, the summed squared error;
             ``"continuous_bernoulli"``; with arguments as in ``{"name": "gaussian", "variance": "learned"}``; or a
             :class:`~unknot.zoo.Likelihood`.
-        encoder: what maps images to features ``[N, F]``: the name of a registered network, with arguments as in
+        encoder: network from images to features ``[N, F]``: the name of a registered network, with arguments as in
             ``{"name": "ResidualEncoder", "width": 64}``, a module, or ``None`` for the network of the studies. Linear
             heads for mean and log-variance are added to it.
-        decoder: what maps codes ``[N, D]`` to outputs ``[N, C, H, W]``; given like the encoder.
+        decoder: network from latent codes ``[N, D]`` to outputs ``[N, C, H, W]``; specified like the encoder.
         reconstruction_weight: factor of -log p(x|z) in the loss. 1 is the ELBO; 4 on images of half the side weighs
             it against the regularizer as at full size.
-        reconstruction: older name of ``likelihood``.
+        reconstruction: deprecated name of ``likelihood``.
 
     >>> model = VAE(image_shape=(1, 28, 28), encoder="MLPEncoder", likelihood="continuous_bernoulli")
     >>> model.represent(torch.rand(2, 1, 28, 28)).shape
@@ -115,21 +118,23 @@ class VAE(Model):
     # Inference
 
     def encode(self, images: Tensor) -> Posterior:
-        """q(z|x) for images ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
+        """Return q(z|x) for images ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
         self.check_images(images)
         mean, logvar = self.encoder(images.to(self.dtype, memory_format=torch.channels_last))
         return Posterior(at_least_float(mean), at_least_float(logvar))
 
     def represent(self, images: Tensor) -> Tensor:
-        """The representation r(x), the mean of q(z|x): ``[N, D]``."""
+        """Return the representation r(x), the mean of q(z|x): ``[N, D]``."""
         return self.encode(images).mean
 
     def forward(self, images: Tensor) -> Tensor:
-        """The same as :meth:`represent`."""
+        """Same as :meth:`represent`."""
         return self.represent(images)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Mean image for codes ``[N, D]``: ``[N, C, H, W]``, in [0, 1] unless the likelihood allows others."""
+        """Return the mean image for latent codes ``[N, D]``: ``[N, C, H, W]``, in [0, 1] unless the likelihood allows
+        others.
+        """
         if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
             shape = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
             raise ValueError(f"Codes are {shape}, expected a tensor [N, {self.latent_dim}].")
@@ -137,11 +142,14 @@ class VAE(Model):
 
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """``n`` images from the prior: ``[n, C, H, W]``. ``generator`` is a CPU generator."""
+        """Sample ``n`` images from the prior: ``[n, C, H, W]``. ``generator`` is a CPU generator."""
         return self.decode(torch.randn(n, self.latent_dim, generator=generator).to(self.device))
 
     def activity(self, images: Tensor) -> Tensor:
-        """Mean KL(q(z_d|x) || p(z_d)) over the images: ``[D]``."""
+        """Return the mean KL(q(z_d|x)
+
+        p(z_d)) over the images: ``[D]``.
+        """
         return self.encode(images).kl().mean(0)
 
     # Objective
@@ -149,26 +157,26 @@ class VAE(Model):
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the term that is added to the reconstruction loss, and further scalars to log.
 
-        Here it is KL(q(z|x) || p(z)), the second term of the negative ELBO.
+        By default this is KL(q(z|x) || p(z)), the second term of the negative ELBO.
 
         Args:
             posterior: q(z|x) of the batch.
-            z: a sample of it, ``[N, D]``.
+            z: a sample of q(z|x), ``[N, D]``.
             kl: the batch mean of KL(q(z|x) || p(z)).
         """
         return kl, {}
 
     def reconstruction_loss(self, images: Tensor, outputs: Tensor) -> Tensor:
-        """-log p(x|z), summed over pixels and channels and averaged over the batch."""
+        """Return -log p(x|z), summed over pixels and channels and averaged over the batch."""
         return self.likelihood(images, outputs)
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective for a batch; ``"loss"`` is the one to minimise."""
+        """Return all terms of the objective for a batch; ``"loss"`` is the one to minimise."""
         images = first_of(batch)
         return self.objective(images, self.encode(images))
 
     def objective(self, images: Tensor, posterior: Posterior) -> dict[str, Tensor]:
-        """Reconstruction loss and :meth:`regularizer` of ``images`` whose codes are drawn from ``posterior``."""
+        """Return the terms of the objective for ``images`` with latents sampled from ``posterior``."""
         z = posterior.sample()
         reconstruction = self.reconstruction_loss(images, without_traces(self.decoder(z.to(self.dtype))))
         kl = posterior.kl().sum(1).mean()
@@ -185,12 +193,12 @@ class VAE(Model):
     # Training
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
-        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
+        """Raise an error for images that the model cannot take. ``values`` also checks their values on a GPU."""
         remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
         check_images(images, self.image_shape, values, self.likelihood.support, remedy)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Representation of a batch."""
+        """Return the representation of a batch."""
         return self.represent(first_of(batch))
 
 
@@ -218,7 +226,10 @@ class BetaVAE(VAE):
         self.beta = beta
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """β KL(q(z|x) || p(z))."""
+        """Return β KL(q(z|x)
+
+        p(z)).
+        """
         return self.beta * kl, {}
 
 
@@ -231,7 +242,7 @@ class AnnealedVAE(VAE):
 
     Thesis: section "Learning Disentangled Representations", paragraph "Bottleneck Capacity".
 
-    where C grows linearly from 0 to ``c_max`` nats over the first ``iteration_threshold`` steps. The KL inside the bars
+    C grows linearly from 0 to ``c_max`` nats over the first ``iteration_threshold`` steps. The KL inside the bars
     is the batch mean, as in the reference.
 
     Args:
@@ -256,14 +267,17 @@ class AnnealedVAE(VAE):
         self.c_max = c_max
         self.gamma = gamma
         self.iteration_threshold = iteration_threshold
-        # A buffer: it travels with the weights, so that a loaded model has the objective it was saved with.
+        # A buffer, stored with the weights, so that a loaded model has the objective it was saved with.
         self.register_buffer("capacity", torch.tensor(0.0))
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """C(t) = c_max min(1, t / T)."""
+        """Set C(t) = c_max min(1, t / T)."""
         super().on_train_batch_start(batch, batch_idx)
         self.capacity.fill_(self.c_max * min(1.0, self.global_step / self.iteration_threshold))
 
     def regularizer(self, posterior: Posterior, z: Tensor, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """γ |KL(q(z|x) || p(z)) - C|."""
+        """Return γ |KL(q(z|x)
+
+        p(z)) - C|.
+        """
         return self.gamma * (kl - self.capacity).abs(), {"capacity": self.capacity.clone()}

@@ -1,6 +1,6 @@
 """Weakly-supervised models: pairs of images that share some factors.
 
-Chapter "Weakly-Supervised Disentanglement". All four models encode both images of a pair, replace the codes that the
+Chapter "Weakly-Supervised Disentanglement". All four models encode both images of a pair, replace the latents that the
 pair shares by an average of the two posteriors, and maximise the β-VAE objective (Eq. "mod-elbo")
 
     E_{q̃(z|x₁)} log p(x₁|z) + E_{q̃(z|x₂)} log p(x₂|z) - β KL(q̃(z|x₁) || p(z)) - β KL(q̃(z|x₂) || p(z)).
@@ -8,7 +8,7 @@ pair shares by an average of the two posteriors, and maximise the β-VAE objecti
 They differ in two choices, each a function below:
 
     ============  ================  ==============
-    model         shared codes      average
+    model         shared latents    average
     ============  ================  ==============
     ``GVAE``      known             arithmetic
     ``MLVAE``     known             product
@@ -16,9 +16,9 @@ They differ in two choices, each a function below:
     ``AdaMLVAE``  δ_i < τ           product
     ============  ================  ==============
 
-Where it is known how many factors change, the adaptive models share all but as many latents instead (``num_changed``).
+If the number of changed factors is known, the adaptive models share all but that many latents (``num_changed``).
 
-The loss is the mean over the two images, half of the displayed sum, so that it compares with the other models'.
+The loss is the mean over the two images, half of the displayed sum, so that it is comparable with other models.
 """
 
 import math
@@ -32,9 +32,9 @@ from unknot.zoo.vae import BetaVAE, Posterior
 
 
 def known_shared(changed: Tensor, latent_dim: int) -> Tensor:
-    """All codes but the one of the factor that changed, ``changed`` ``[N]``: a mask ``[N, D]``.
+    """Mask ``[N, D]`` of all latents except that of the factor that changed, ``changed`` ``[N]``.
 
-    Code j is thereby tied to factor j.
+    Latent j is thereby tied to factor j.
 
     >>> known_shared(torch.tensor([1, 0]), latent_dim=3)
     tensor([[ True, False,  True],
@@ -44,7 +44,9 @@ def known_shared(changed: Tensor, latent_dim: int) -> Tensor:
 
 
 def adaptive_shared(first: Posterior, second: Posterior) -> Tensor:
-    """Codes that a pair seems to share: δ_i < τ with δ_i = KL(q(z_i|x₁) || q(z_i|x₂)) and τ = ½ (max δ + min δ).
+    """Mask of latents that a pair seems to share: δ_i < τ with δ_i = KL(q(z_i|x₁)
+
+    q(z_i|x₂)), τ = ½ (max δ + min δ).
 
     Paragraph "Inferring k". The mask ``[N, D]`` carries no gradient.
     """
@@ -55,9 +57,9 @@ def adaptive_shared(first: Posterior, second: Posterior) -> Tensor:
 
 
 def smallest_shared(first: Posterior, second: Posterior, num_changed: int) -> Tensor:
-    """All latents but the ``num_changed`` of largest δ_i, as where k is known: a mask ``[N, D]``.
+    """Mask ``[N, D]`` of all latents except the ``num_changed`` with the largest δ_i.
 
-    Section "Practical Adaptive Algorithms": of d latents the d - k of smallest KL(q(z_i|x₁) || q(z_i|x₂)) are shared.
+    Section "Practical Adaptive Algorithms": the d - k latents with the smallest KL(q(z_i|x₁) || q(z_i|x₂)) are shared.
     The mask carries no gradient.
 
     >>> first = Posterior(torch.tensor([[0.0, 0.0, 0.0]]), torch.zeros(1, 3))
@@ -71,27 +73,32 @@ def smallest_shared(first: Posterior, second: Posterior, num_changed: int) -> Te
 
 
 def _distance(first: Posterior, second: Posterior) -> Tensor:
-    """δ_i = KL(q(z_i|x₁) || q(z_i|x₂)): ``[N, D]``."""
+    """Return δ_i = KL(q(z_i|x₁)
+
+    q(z_i|x₂)): ``[N, D]``.
+    """
     gap = (second.mean - first.mean) ** 2 / second.logvar.exp()
     log_ratio = first.logvar - second.logvar
     return (log_ratio.exp() + gap - 1 - log_ratio) / 2
 
 
 def arithmetic_average(first: Posterior, second: Posterior) -> Posterior:
-    """μ = ½ (μ₁ + μ₂), Σ = ½ (Σ₁ + Σ₂): the average of the GVAE."""
+    """Average of the GVAE: μ = ½ (μ₁ + μ₂), Σ = ½ (Σ₁ + Σ₂)."""
     logvar = torch.logaddexp(first.logvar, second.logvar) - math.log(2)
     return Posterior((first.mean + second.mean) / 2, logvar)
 
 
 def product_average(first: Posterior, second: Posterior) -> Posterior:
-    """Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, μ = (μ₁ Σ₁⁻¹ + μ₂ Σ₂⁻¹) Σ: the product of the two Gaussians, the average of the ML-VAE."""
+    """Average of the ML-VAE, the product of the two Gaussians: Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, μ = (μ₁ Σ₁⁻¹ + μ₂ Σ₂⁻¹) Σ."""
     weight = torch.sigmoid(second.logvar - first.logvar)  # Σ₁⁻¹ Σ
     logvar = -torch.logaddexp(-first.logvar, -second.logvar)
     return Posterior(weight * first.mean + (1 - weight) * second.mean, logvar)
 
 
 def harmonic_average(first: Posterior, second: Posterior) -> Posterior:
-    """The mean of the product with twice its variance, the harmonic mean of Σ₁ and Σ₂: the reference's ML-VAE."""
+    """Average of the reference's ML-VAE: the mean of the product with twice its variance, the harmonic mean of Σ₁ and
+    Σ₂.
+    """
     mean, logvar = product_average(first, second)
     return Posterior(mean, logvar + math.log(2))
 
@@ -106,10 +113,10 @@ class GVAE(BetaVAE):
     Thesis: Eq. "eq:mod-elbo", section "Identifiability and Algorithms".
 
     A batch is ``(first, second, changed)``: two batches of images and the index of the changed factor ``[N]``, as
-    ``PairDataModule(..., group_label=True)`` gives it. Code j is tied to factor j.
+    ``PairDataModule(..., group_label=True)`` returns it. Latent j is tied to factor j.
 
     Args:
-        beta: weight of the KL; the chapter finds that 1, the ELBO, mostly does best.
+        beta: weight of the KL; in the chapter 1, the ELBO, is mostly best.
         vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = GVAE(image_shape=(1, 32, 32))
@@ -125,11 +132,11 @@ class GVAE(BetaVAE):
         super().__init__(beta, **vae)
 
     def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
-        """Which codes each pair shares: ``[N, D]``."""
+        """Return the mask ``[N, D]`` of latents that each pair shares."""
         if changed is None:
             raise ValueError(
-                f"{type(self).__name__} must know which factor changed: give batches (first, second, changed), for "
-                f"example by PairDataModule(..., group_label=True), or train Ada{type(self).__name__} without."
+                f"{type(self).__name__} needs the index of the changed factor: use batches (first, second, changed), "
+                f"for example from PairDataModule(..., group_label=True), or train Ada{type(self).__name__} without it."
             )
         if changed.shape != first.mean.shape[:1] or changed.is_floating_point() or changed.dtype == torch.bool:
             raise ValueError(
@@ -140,17 +147,17 @@ class GVAE(BetaVAE):
             low, high = (int(value) for value in torch.aminmax(changed))
             if low < 0 or high >= self.latent_dim:
                 raise ValueError(
-                    f"Changed factors run from {low} to {high}, but code j stands for factor j and there are "
+                    f"Changed factors run from {low} to {high}, but latent j stands for factor j and there are "
                     f"{self.latent_dim} codes: give factors between 0 and {self.latent_dim - 1}, or raise latent_dim."
                 )
         return known_shared(changed, self.latent_dim)
 
     def average(self, first: Posterior, second: Posterior) -> Posterior:
-        """Average that replaces the shared latents of both images."""
+        """Return the average that replaces the shared latents of both images."""
         return arithmetic_average(first, second)
 
     def aggregate(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Posterior:
-        """q̃(z|x₁) and, below it, q̃(z|x₂): ``[2 N, D]``."""
+        """Return q̃(z|x₁) and, below it, q̃(z|x₂): ``[2 N, D]``."""
         shared = self.shared(first, second, changed)
         average = self.average(first, second)
         return Posterior(
@@ -161,7 +168,7 @@ class GVAE(BetaVAE):
         )
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective for pairs.
+        """Return all terms of the objective for pairs.
 
         ``weak_reconstruction`` is the loss that selects models without labels: minus the sum of the first two terms of
         the objective. The other terms are means over the two images.
@@ -186,7 +193,8 @@ class MLVAE(GVAE):
 
     Args:
         beta: weight of the KL.
-        average: ``"product"``, the thesis' Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹, or ``"harmonic"``, the reference's, twice that variance.
+        average: ``"product"``, Σ⁻¹ = Σ₁⁻¹ + Σ₂⁻¹ as in the thesis, or ``"harmonic"``, twice that variance, as in the
+            reference.
         vae: arguments of :class:`~unknot.zoo.VAE`.
 
     >>> model = MLVAE(image_shape=(1, 32, 32))
@@ -202,12 +210,12 @@ class MLVAE(GVAE):
         self.harmonic = average == "harmonic"
 
     def average(self, first: Posterior, second: Posterior) -> Posterior:
-        """The product of the posteriors, or the reference's variant of it."""
+        """Return the product of the posteriors, or the reference's variant of it."""
         return harmonic_average(first, second) if self.harmonic else product_average(first, second)
 
 
 class _Adaptive(GVAE):
-    """Adaptive estimate of the shared latents of every pair, for :class:`AdaGVAE` and :class:`AdaMLVAE`."""
+    """Mixin that estimates the shared latents of every pair, for :class:`AdaGVAE` and :class:`AdaMLVAE`."""
 
     def __init__(self, beta: float = 1.0, num_changed: int | None = None, **model: Any) -> None:
         super().__init__(beta, **model)
@@ -219,14 +227,14 @@ class _Adaptive(GVAE):
         self.num_changed = num_changed
 
     def shared(self, first: Posterior, second: Posterior, changed: Tensor | None) -> Tensor:
-        """Which codes each pair seems to share; ``changed`` is not looked at."""
+        """Return the mask ``[N, D]`` of latents that each pair seems to share; ``changed`` is ignored."""
         if self.num_changed is not None:
             return smallest_shared(first, second, self.num_changed)
         return adaptive_shared(first, second)
 
 
 class AdaGVAE(_Adaptive, GVAE):
-    r"""Adaptive GVAE (Locatello et al., 2020): nothing is known about what the images of a pair share.
+    r"""Adaptive GVAE (Locatello et al., 2020): the shared latents of a pair are estimated, not given.
 
     .. math::
         \max\; \mathbb{E}_{\tilde q(z|x_1)}\log p(x_1|z) + \mathbb{E}_{\tilde q(z|x_2)}\log p(x_2|z) - \beta
@@ -238,8 +246,8 @@ class AdaGVAE(_Adaptive, GVAE):
 
     Args:
         beta: weight of the KL.
-        num_changed: the number k of factors that change in every pair, if it is known: the k latents of largest KL are
-            not shared. By default the threshold τ decides for every pair. Pairs that always have k changes are those of
+        num_changed: the number k of factors that change in every pair, if it is known: the k latents with the largest
+            KL are not shared. By default the threshold τ decides for every pair. Pairs with exactly k changes come from
             ``PairDataModule(..., k=k, exactly_k=True)``.
         model: arguments of :class:`GVAE`.
 
@@ -270,7 +278,7 @@ class AdaMLVAE(_Adaptive, MLVAE):
 
 
 def _pair(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The two batches of images and, where there is one, the changed factor."""
+    """Return the two batches of images and, if there is one, the changed factor."""
     parts = list(batch) if isinstance(batch, tuple | list) else [batch]
     tensors = all(isinstance(part, Tensor) for part in parts)
     if len(parts) < 2 or not tensors or parts[0].shape != parts[1].shape:

@@ -65,7 +65,7 @@ def test_what_cannot_be_exported_says_so_and_leaves_no_file(tmp_path: Path, caps
         (slots, "encoder", "its slots are random"),
         (slots, "decoder", "no decoder of codes"),
         (zoo.WReN(), "encoder", "more than a batch of images"),
-        (zoo.DSPNSetPredictor(image_shape=(3, 32, 32)), "encoder", "descends a gradient"),
+        (zoo.DSPNSetPredictor(image_shape=(3, 32, 32)), "encoder", "inference needs gradients"),
     ):
         with pytest.raises(ValueError, match=reason) as caught:
             export_onnx(model, tmp_path / "x.onnx", part)  # type: ignore[arg-type]

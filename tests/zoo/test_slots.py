@@ -341,7 +341,7 @@ def test_learned_slots():
     m.zero_grad()
     m(inputs()).slots.square().sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in m.parameters())
-    with pytest.raises(ValueError, match="These 4 slots are learned one by one, got num_slots=5"):
+    with pytest.raises(ValueError, match="These 4 slots are learned, so num_slots cannot become 5"):
         m(inputs(), num_slots=5)
 
 

@@ -487,7 +487,7 @@ def test_constructor_refuses(cls, arguments, message):
 
 def test_a_batch_cannot_be_larger_than_the_data_set():
     model = BetaTCVAE(dataset_size=3, image_shape=SHAPE, latent_dim=2)
-    with pytest.raises(ValueError, match=r"batch of 4 images is larger than dataset_size=3; give the real size"):
+    with pytest.raises(ValueError, match=r"batch of 4 images is larger than dataset_size=3; give the true size"):
         model.losses(images(4))
     for n in (1, 2, 3):
         assert model.losses(images(n))["loss"].isfinite()

@@ -392,7 +392,9 @@ def test_batches_are_pairs(cls, bad, found):
 
 @pytest.mark.parametrize("cls", [GVAE, MLVAE])
 def test_the_changed_factor_must_be_known(cls):
-    message = rf"{cls.__name__} must know which factor changed.*group_label=True.*or train Ada{cls.__name__} without"
+    message = (
+        rf"{cls.__name__} needs the index of the changed factor.*group_label=True.*or train Ada{cls.__name__} without"
+    )
     with pytest.raises(ValueError, match=message) as error:
         cls(image_shape=SHAPE, latent_dim=4).losses((images(4), images(4)))
     assert "\n" not in str(error.value)
