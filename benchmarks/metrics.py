@@ -92,13 +92,13 @@ def mixed_codes(num_train: int, num_test: int) -> tuple[np.ndarray, ...]:
 
 
 def codes_of(name: str, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and factors of ``count`` images of dSprites by a shipped model."""
+    """Codes and factors of ``count`` images of dSprites by a bundled model."""
     draws = Draws(load(f"unknot/{name}"), DSprites(), num_train=count, seed=seed)
     return draws.train
 
 
 def trees(num_train: int, rounds: int, turns: int) -> None:
-    """Growing all trees of DCI by both backends in turns, on the codes of a shipped model, in processor time."""
+    """Growing all trees of DCI by both backends in turns, on the codes of a bundled model, in processor time."""
     codes, factors = codes_of(MODELS[0], num_train)
     boosted.ROUNDS = rounds  # a few stand for all, since scikit-learn's hundred take minutes: `--rounds 100` has them
     ours, theirs = [], []
@@ -154,7 +154,7 @@ def boosters(sizes: Sequence[int]) -> None:
 
 
 def differences(num_train: int, num_test: int) -> None:
-    """DCI of the shipped models by both backends."""
+    """DCI of the bundled models by both backends."""
     for name in MODELS:
         codes, factors = codes_of(name, num_train + num_test)
         split = codes[:num_train], factors[:num_train], codes[num_train:], factors[num_train:]
@@ -164,7 +164,7 @@ def differences(num_train: int, num_test: int) -> None:
 
 
 def encoding(count: int) -> None:
-    """Images per second of a shipped encoder as ``evaluate`` runs it, beside its convolutions alone."""
+    """Images per second of a bundled encoder as ``evaluate`` runs it, beside its convolutions alone."""
     model, dataset = load(f"unknot/{MODELS[0]}").eval(), DSprites()
     draws = Draws(model, dataset)
     factors = dataset.factor_space.sample(count, torch.Generator().manual_seed(0))
@@ -183,7 +183,7 @@ def encoding(count: int) -> None:
 
 
 def everything(num_train: int, num_test: int) -> None:
-    """Core-seconds for each score of a shipped model."""
+    """Core-seconds for each score of a bundled model."""
     draws = Draws(load(f"unknot/{MODELS[0]}"), DSprites(), num_train, num_test)
     total = 0.0
     for name, entry in METRICS.items():
@@ -264,7 +264,7 @@ def main() -> None:
         print(f"Every score of {MODELS[0]}, {samples} + {samples // 2} samples, processor time")
         everything(samples, samples // 2)
     if "differences" in parts:
-        print("DCI of shipped models, D, C, accuracy (ours / scikit-learn), 100 and 2,000 samples")
+        print("DCI of bundled models, D, C, accuracy (ours / scikit-learn), 100 and 2,000 samples")
         for size in (100, 2_000):
             differences(size, 1_000)
     if "agreement" in parts:

@@ -60,10 +60,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Shipped(Source):
+class Bundled(Source):
     """A bundled checkpoint, which nobody changes."""
 
-    kind = "shipped"
+    kind = "bundled"
 
     def path(self, file: str) -> Path:
         """Return a file to read, if it is the one that was bundled."""
@@ -104,7 +104,7 @@ class Remote(Cached):
         return path
 
 
-def _shipped_like(repo: str) -> str:
+def _bundled_like(repo: str) -> str:
     """For messages: the checkpoint of the package whose name is nearly this one, if there is one."""
     close = difflib.get_close_matches(repo, bundled_names(), n=1, cutoff=0.8)
     return f" Did you mean {close[0]!r}, which came with the package?" if close else ""
@@ -126,7 +126,7 @@ def resolve(
     newest state; where the hub cannot be reached, the cached state is used with a warning.
 
     Args:
-        ref: a folder, a shipped name, ``USER/REPO`` or ``USER/REPO@REVISION``.
+        ref: a folder, a bundled name, ``USER/REPO`` or ``USER/REPO@REVISION``.
         revision: a branch, tag or commit, in place of ``@REVISION``.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         token: to read private repositories; by default ``HF_TOKEN`` or the saved login; False sends none.
@@ -142,15 +142,15 @@ def resolve(
         return Source(folder)
     if named is None:
         raise FileNotFoundError(
-            f"{ref}: no such folder. Give a folder that save_pretrained or `unknot fit` wrote, a shipped name, "
-            f"USER/REPO or USER/REPO@REVISION.{_shipped_like(f'{ORGANISATION}/{ref}')}"
+            f"{ref}: no such folder. Give a folder that save_pretrained or `unknot fit` wrote, a bundled name, "
+            f"USER/REPO or USER/REPO@REVISION.{_bundled_like(f'{ORGANISATION}/{ref}')}"
         )
     repo, written = named
     if written is not None and revision not in (None, written):
         raise ValueError(f"{ref} names a revision, and revision={revision!r} another one. Give one of them.")
     revision = revision or written
-    if revision is None and (shipped := bundled_folder(repo)):
-        return Shipped(shipped, repo)
+    if revision is None and (bundled := bundled_folder(repo)):
+        return Bundled(bundled, repo)
 
     offline = local_files_only or client.is_offline()
     known = cache.cached_commit(repo, revision, cache_dir)
@@ -160,13 +160,13 @@ def resolve(
     if offline:
         raise OfflineError(
             f"{ref}: not in the cache ({cache.cache_of(cache_dir)}), and offline. Unset HF_HUB_OFFLINE, or run "
-            f"`unknot hub pull {ref}` where there is a network.{_shipped_like(repo)}"
+            f"`unknot hub pull {ref}` where there is a network.{_bundled_like(repo)}"
         )
     try:
         listing = client.look_up(repo, revision, endpoint, token)
     except (UnreachableError, FileNotFoundError) as error:
         if not known or isinstance(error, FileNotFoundError):
-            if like := _shipped_like(repo):
+            if like := _bundled_like(repo):
                 raise type(error)(f"{error}{like}") from error
             raise
         warnings.warn(f"{error} Using {repo}@{known[:7]} of the cache, which may be old.", stacklevel=4)

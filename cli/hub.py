@@ -1,4 +1,4 @@
-"""``unknot hub list | show | pull | push | publish-shipped | serve``. Listing must answer without importing torch."""
+"""``unknot hub list | show | pull | push | publish-bundled | serve``. Listing must answer without importing torch."""
 
 import argparse
 import json
@@ -49,7 +49,14 @@ def add_to(commands: Commands) -> None:
         "--sort", metavar="KEY", help="a score, modified, ref or bytes; -KEY (as --sort=-KEY) turns it"
     )
     listing.add_argument("--limit", type=int, metavar="N", help="how many at most")
-    listing.add_argument("--source", action="append", choices=["shipped", "cached", "remote"], help="may be repeated")
+    sources = ["bundled", "cached", "remote"]
+    listing.add_argument(
+        "--source",
+        action="append",
+        choices=[*sources, "shipped"],  # the former name of bundled
+        metavar="{" + ",".join(sources) + "}",
+        help="may be repeated",
+    )
     listing.add_argument("--json", action="store_true", help="as JSON instead of a table")
 
     show = command(actions, "show", "card, scores and files of a checkpoint", "unknot hub show me/my-model@v1 --json")
@@ -82,19 +89,20 @@ def add_to(commands: Commands) -> None:
     push.add_argument("--message", metavar="TEXT", help="of the commit")
     push.add_argument("--force", action="store_true", help="overwrite what others changed in the meantime")
 
-    shipped = command(
+    bundled = command(
         actions,
-        "publish-shipped",
+        "publish-bundled",
         "publish all checkpoints and tables of results of the package; again, what is not there yet",
-        "unknot hub publish-shipped my-lab --dry-run",
-        "unknot hub publish-shipped my-lab --only adagvae-dsprites",
+        "unknot hub publish-bundled my-lab --dry-run",
+        "unknot hub publish-bundled my-lab --only adagvae-dsprites",
+        former=["publish-shipped"],
     )
-    shipped.add_argument("organisation", help="USER or organisation to publish them under")
-    shipped.add_argument("--only", nargs="+", metavar="NAME", help="some of the checkpoints (default: all)")
-    for action in (push, shipped):
+    bundled.add_argument("organisation", help="USER or organisation to publish them under")
+    bundled.add_argument("--only", nargs="+", metavar="NAME", help="some of the checkpoints (default: all)")
+    for action in (push, bundled):
         action.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
         action.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
-    for action in (listing, show, pull, push, shipped):
+    for action in (listing, show, pull, push, bundled):
         action.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
 
     serve = command(
@@ -125,7 +133,8 @@ def hub_command(arguments: argparse.Namespace) -> int:
         "show": _show,
         "pull": _pull,
         "push": _push,
-        "publish-shipped": _publish_shipped,
+        "publish-bundled": _publish_bundled,
+        "publish-shipped": _publish_bundled,
         "serve": _serve,
     }[arguments.action](arguments)
 
@@ -286,10 +295,10 @@ def _push(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _publish_shipped(arguments: argparse.Namespace) -> int:
-    from unknot.hub.publish_bundled import publish_shipped
+def _publish_bundled(arguments: argparse.Namespace) -> int:
+    from unknot.hub.publishing_bundled import publish_bundled
 
-    publish_shipped(
+    publish_bundled(
         arguments.organisation,
         arguments.only,
         private=not arguments.public,

@@ -2,6 +2,7 @@
 
 import argparse
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,10 +11,16 @@ else:
     Commands = argparse._SubParsersAction
 
 
-def command(commands: Commands, name: str, summary: str, *lines: str) -> argparse.ArgumentParser:
-    """Return a parser for a command, with its summary and examples; options cannot be abbreviated."""
+def command(
+    commands: Commands, name: str, summary: str, *lines: str, former: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Return a parser for a command, with its summary and examples; options cannot be abbreviated.
+
+    ``former`` names of the command work too.
+    """
     return commands.add_parser(
         name,
+        aliases=former,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=examples(*lines),

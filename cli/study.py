@@ -269,14 +269,14 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _table(arguments: argparse.Namespace) -> int:
-    from unknot.studies.bundled_tables import about, find, ship_table
+    from unknot.studies.bundled_tables import about, bundle_table, find
     from unknot.studies.table import write_table
 
     sources = [find(word) for word in arguments.sources]
     if arguments.ship:
         if arguments.out:
             raise ValueError("--ship writes into the package: leave out --out.")
-        path = ship_table(sources)
+        path = bundle_table(sources)
         counts = about(path.stem)
         print(f"{path}: {counts['models']} of {counts['planned']} models, {counts['failed']} failed")
         return 0

@@ -1,4 +1,4 @@
-"""Shipped configurations, as data; :mod:`unknot.training.configs` finds and reads them."""
+"""Bundled configurations, as data; :mod:`unknot.training.configs` finds and reads them."""
 
 import warnings
 from typing import Any

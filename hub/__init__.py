@@ -1,6 +1,7 @@
 """Trained checkpoints: find them, load them with the right class, publish them, serve them."""
 
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from unknot.checkpoints.errors import (
     AccessError,
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from unknot.hub.browser.app import browse
     from unknot.hub.listing import Checkpoint, list_checkpoints, pull, show
     from unknot.hub.loading import load
-    from unknot.hub.publish_bundled import publish_shipped
     from unknot.hub.publishing import push
+    from unknot.hub.publishing_bundled import publish_bundled
     from unknot.hub.server.app import serve
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
@@ -28,7 +29,7 @@ _HOMES = {
     "browse": "browser.app",
     "list_checkpoints": "listing",
     "load": "loading",
-    "publish_shipped": "publish_bundled",
+    "publish_bundled": "publishing_bundled",
     "pull": "listing",
     "push": "publishing",
     "serve": "server.app",
@@ -48,7 +49,7 @@ __all__ = [
     "browse",
     "list_checkpoints",
     "load",
-    "publish_shipped",
+    "publish_bundled",
     "pull",
     "push",
     "serve",
@@ -56,4 +57,11 @@ __all__ = [
 ]
 
 
-__getattr__ = lazily(__name__, _HOMES)
+_find = lazily(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "publish_shipped":
+        warnings.warn("unknot.hub.publish_shipped is now publish_bundled.", FutureWarning, stacklevel=2)
+        name = "publish_bundled"
+    return _find(name)

@@ -23,7 +23,7 @@ from unknot.metrics.scores import Scores
 
 MAX_REMOTE = 5000
 MAX_FILES = 1000
-SOURCES = ("shipped", "cached", "remote")
+SOURCES = ("bundled", "cached", "remote")
 COMMON = {"unknot", "disentanglement", "pytorch"}
 """Tags that all have."""
 
@@ -95,13 +95,13 @@ def list_checkpoints(
         sort: a score (best first, those without it last), ``"modified"`` (newest first), ``"ref"`` or ``"bytes"``;
             ``"-mig"`` reverses the order.
         limit: how many at most.
-        sources: any of ``"shipped"``, ``"cached"`` and ``"remote"``.
+        sources: any of ``"bundled"``, ``"cached"`` and ``"remote"``.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         token: to see private repositories; False sends none.
         cache_dir: the client's cache; by default its own.
         bounds: ``min_SCORE`` and ``max_SCORE`` for any score, e.g. ``min_dci=0.5``.
 
-    >>> [row.ref for row in list_checkpoints(sources=["shipped"], search="no such name")]
+    >>> [row.ref for row in list_checkpoints(sources=["bundled"], search="no such name")]
     []
     """
     rows, notes = gather(sources, endpoint, token, cache_dir)
@@ -118,15 +118,18 @@ def gather(
 ) -> tuple[list[Checkpoint], list[str]]:
     """All checkpoints, each once, and notes about a source that could not be asked."""
     requested = set(sources)
+    if "shipped" in requested:
+        warnings.warn('The source "shipped" is now "bundled".', FutureWarning, stacklevel=3)
+        requested = requested - {"shipped"} | {"bundled"}
     if unknown := sorted(requested - set(SOURCES)):
         raise ValueError(f"Unknown sources {unknown}; there are {list(SOURCES)}.")
     described: list[Checkpoint] = []
     notes: list[str] = []
-    if "shipped" in requested:
+    if "bundled" in requested:
         for name in bundled_names():
             folder = bundled_folder(name)
             assert folder is not None
-            described.append(describe_folder(folder, name, "shipped").checkpoint)
+            described.append(describe_folder(folder, name, "bundled").checkpoint)
     if "cached" in requested:
         described += _cached(cache_dir)
     if "remote" in requested and not client.is_offline():
@@ -140,7 +143,7 @@ def gather(
         if known is None:
             rows[row.ref] = row
         else:  # as `load` would choose: the bundled one, else the newest, which is the hub's
-            chosen = known if "shipped" in known.sources else row
+            chosen = known if "bundled" in known.sources else row
             size = chosen.bytes or (known.bytes if known.commit == row.commit else None)
             rows[row.ref] = replace(chosen, sources=(*known.sources, *row.sources), bytes=size)
     return list(rows.values()), notes
@@ -195,7 +198,7 @@ def show(
     """Return all that is known about one checkpoint, without its weights.
 
     Args:
-        ref: a shipped name, ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
+        ref: a bundled name, ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
         endpoint: address of the hub.
         token: to see private repositories.
         cache_dir: the client's cache.
@@ -227,7 +230,7 @@ def pull(
     left where they are.
 
     Args:
-        ref: ``USER/REPO`` or ``USER/REPO@REVISION``, or a shipped name.
+        ref: ``USER/REPO`` or ``USER/REPO@REVISION``, or a bundled name.
         folder: where to put it; by default it stays in the client's cache, where ``load`` finds it.
         endpoint: address of the hub.
         token: to read private repositories.

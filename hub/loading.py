@@ -1,4 +1,4 @@
-"""Load a checkpoint by what names it: a shipped name, a repository (and a revision) on a hub, or a folder."""
+"""Load a checkpoint by what names it: a bundled name, a repository (and a revision) on a hub, or a folder."""
 
 from pathlib import Path
 from typing import Any

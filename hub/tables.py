@@ -33,16 +33,16 @@ def read_table(path: Path) -> list[Checkpoint]:
     return [_checkpoint(path.stem, place, row) for place, row in enumerate(islice(_rows(path), MAX_ROWS))]
 
 
-def read_shipped(name: str) -> list[Checkpoint]:
+def read_bundled(name: str) -> list[Checkpoint]:
     """Return the rows of a bundled table."""
     from unknot.studies import bundled_tables
 
     if name not in bundled_tables.names():
-        raise ValueError(f"There is no shipped table {name!r}.")
+        raise ValueError(f"There is no bundled table {name!r}.")
     return read_table(bundled_tables.FOLDER / f"{name}.csv")
 
 
-def shipped_tables() -> list[str]:
+def bundled_tables() -> list[str]:
     """Return the names of the bundled tables."""
     from unknot.studies import bundled_tables
 

@@ -64,7 +64,7 @@ def load_results(name: str) -> "pd.DataFrame":
     return table
 
 
-def ship_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER) -> Path:
+def bundle_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER) -> Path:
     """Write the results of a study that are there by now as a bundled table.
 
     Models that are not done are left out and counted; those that failed stay, without scores.

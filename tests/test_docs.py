@@ -37,7 +37,7 @@ def test_the_readme_counts_models_data_sets_metrics_and_checkpoints() -> None:
         assert int(number) <= len(things) < int(number) + 15, sorted(things)
     bundled = re.search(r"(\d+) bundled checkpoints load", text)
     assert bundled
-    assert int(bundled[1]) == len(list_checkpoints(sources=["shipped"]))
+    assert int(bundled[1]) == len(list_checkpoints(sources=["bundled"]))
 
 
 def blocks(page: Path) -> list[str]:

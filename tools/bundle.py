@@ -4,7 +4,7 @@ python tools/bundle.py                                 # all whose training is i
 python tools/bundle.py betavae-dsprites32 --train   # train it first, where it is not there
 python tools/bundle.py betavae-dsprites --from runs/mine/version_0
 python tools/bundle.py --cards                         # write the cards again after a change of their template
-python tools/bundle.py --add-scores                 # those that a shipped card lacks, of the shipped weights
+python tools/bundle.py --add-scores                 # those that a bundled card lacks, of the bundled weights
 """
 
 import argparse
@@ -125,7 +125,7 @@ def ship(
 
 
 def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDLED) -> Scores:
-    """Score what a shipped card does not tell yet, by the draws that it was scored by, and give what was new.
+    """Score what a bundled card does not tell yet, by the draws that it was scored by, and give what was new.
 
     Args:
         name: of a checkpoint in ``output``.
@@ -305,15 +305,15 @@ def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command that the module's docstring shows."""
     recipes = read_recipes()
-    parser = argparse.ArgumentParser(prog="python tools/bundle.py", description="Make shipped checkpoints.")
+    parser = argparse.ArgumentParser(prog="python tools/bundle.py", description="Make bundled checkpoints.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of recipes.yaml (default: all)")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings are (default: %(default)s)")
     parser.add_argument(
         "--from", type=Path, nargs="+", dest="source", metavar="DIR", help="of this one; its parts in order"
     )
     parser.add_argument("--train", action="store_true", help="train what is not there")
-    parser.add_argument("--new", action="store_true", help="only those that are not shipped yet")
-    parser.add_argument("--add-scores", action="store_true", help="measure what shipped cards lack, without training")
+    parser.add_argument("--new", action="store_true", help="only those that are not bundled yet")
+    parser.add_argument("--add-scores", action="store_true", help="measure what bundled cards lack, without training")
     parser.add_argument("--cards", action="store_true", help="only write the cards again, by the template of today")
     parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
     parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")

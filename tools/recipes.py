@@ -153,7 +153,7 @@ def _trained(run: RunFolder, command: str, curves: tuple[Path, ...], notes: tupl
 
 
 def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
-    """The list of shipped checkpoints.
+    """The list of bundled checkpoints.
 
     >>> recipes = read_recipes()
     >>> recipes["betavae-dsprites32"].study

@@ -115,7 +115,7 @@ def pages() -> dict[Path, str]:
     tables = {name: load_results(name) for name in bundled_tables.names()}
     texts = [over_seeds(table, f"`{name}`, {table.attrs['description']}") for name, table in tables.items()]
     populations = "\n\n".join(text for text in texts if text)
-    rows = checkpoints(list_checkpoints(sources=["shipped"]))
+    rows = checkpoints(list_checkpoints(sources=["bundled"]))
     filled = {"README.md": (POPULATIONS, at_a_glance()), "docs/studies/scores.md": (POPULATIONS, populations)}
     filled["docs/hub.md"] = (CHECKPOINTS, rows)
     return {

@@ -178,8 +178,8 @@ def list_models(filter: str | None = None, family: str | None = None, pretrained
     if family is not None:
         names = [name for name in names if MODELS[name].family == family]
     if pretrained is not None:
-        shipped = shipped_models()
-        names = [name for name in names if (name in shipped) == pretrained]
+        bundled = bundled_models()
+        names = [name for name in names if (name in bundled) == pretrained]
     return names
 
 
@@ -193,7 +193,7 @@ def list_networks() -> list[str]:
     return sorted(NETWORKS)
 
 
-def shipped_models() -> set[str]:
+def bundled_models() -> set[str]:
     """Return the names of the models that have a bundled checkpoint."""
     from unknot.checkpoints.names import BUNDLED
 

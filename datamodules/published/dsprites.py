@@ -155,7 +155,7 @@ class ScreamDSprites(DSprites):
     Args:
         source: as for :class:`DSprites`.
         scream: path of a picture of the painting; ``None`` downloads one (it is in the public domain, but not
-            shipped). As in the reference implementation it is first shrunk to fit 350 x 274. The reference downloads
+            bundled). As in the reference implementation it is first shrunk to fit 350 x 274. The reference downloads
             another photograph, whose address does not promise the same file to everybody; give its path to use it.
     """
 

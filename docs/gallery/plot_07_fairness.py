@@ -3,7 +3,7 @@ Is a representation fair?
 =========================
 
 A target is predicted from the codes; a *sensitive* factor should make no difference to the prediction. Targets and
-sensitive factors are independent here, so whatever difference there is comes from the representation. Two shipped
+sensitive factors are independent here, so whatever difference there is comes from the representation. Two bundled
 models are compared.
 """
 

@@ -38,20 +38,20 @@ class Embedded:
 Embedded()
 
 # %%
-# The same list in Python, as a picture: scores of the shipped models.
-shipped = [each for each in list_checkpoints(sources=["shipped"]) if "mig" in each.scores]
-figure, axis = plt.subplots(figsize=(7, 0.6 * len(shipped) + 1.6))
-labels = [each.ref.partition("/")[2] for each in shipped]
+# The same list in Python, as a picture: scores of the bundled models.
+bundled = [each for each in list_checkpoints(sources=["bundled"]) if "mig" in each.scores]
+figure, axis = plt.subplots(figsize=(7, 0.6 * len(bundled) + 1.6))
+labels = [each.ref.partition("/")[2] for each in bundled]
 for offset, (score, colour) in zip((-0.2, 0.2), [("mig", "#0072b2"), ("dci", "#e69f00")]):
     bars = axis.barh(
-        [place + offset for place in range(len(shipped))],
-        [each.scores.get(score, 0) for each in shipped],
+        [place + offset for place in range(len(bundled))],
+        [each.scores.get(score, 0) for each in bundled],
         height=0.38,
         color=colour,
         label=score.upper(),
     )
     axis.bar_label(bars, fmt="%.2f", padding=3)
-axis.set_yticks(range(len(shipped)), labels)
+axis.set_yticks(range(len(bundled)), labels)
 axis.invert_yaxis()
 axis.set(xlim=(0, 1), title="Bundled checkpoints")
 axis.legend(loc="lower right")

@@ -310,7 +310,7 @@ class Pages:
         def play() -> Any:
             with Deadline(ACTION):
                 player = self.players.get(entry.key, entry.ref)
-                if not hasattr(player, action):
+                if action not in player.actions:
                     raise ValueError(f"{type(player.model).__name__} does something else: it has no {action!r} here.")
                 return getattr(player, action)(*arguments)
 
@@ -442,7 +442,7 @@ def browse(
     """Serve the page until interrupted.
 
     Args:
-        folders: searched for saved models and runs of `unknot fit`, besides shipped, cached and remote checkpoints.
+        folders: searched for saved models and runs of `unknot fit`, besides bundled, cached and remote checkpoints.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         host: address to listen on; only this machine by default.
         port: 0 takes a free one; by default 8800, or a free one if that is taken.

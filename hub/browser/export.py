@@ -173,14 +173,14 @@ def _drawn(entry: Entry) -> dict[str, Any]:
     """Pictures of what a model does that no browser runs; the reason, where that fails."""
     if entry.folder is None:
         return {}
-    from unknot.hub.browser.players import ACTION, Deadline, LatentPlayer, player_of
+    from unknot.hub.browser.players import ACTION, Deadline, player_of
     from unknot.hub.loading import load
 
     try:
         with Deadline(ACTION):
             player = player_of(load(entry.ref, local_files_only=True))
-            if not isinstance(player, LatentPlayer):
-                return {"seen": player.look("data", 0, None, None)}  # type: ignore[attr-defined]
+            if "look" in player.actions:
+                return {"seen": player.look("data", 0, None, None)}
             return {"drawn": player.start("data" if player.dataset else "prior", 0)}
     except (ValueError, OSError) as error:
         return {"undrawn": plain(error, 1000)}

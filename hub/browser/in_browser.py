@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,20 @@ MAX_BYTES = 96 << 20
 SHEET_COLUMNS = 8
 IMAGES, SCENES = 64, 16
 """Images of the data set that come with a model, to start from and to order its latents by."""
-KINDS = {
-    **{"SlotAutoEncoder": "slots", "SlotSetPredictor": "sets", "SlotMLPSetPredictor": "sets"},
-    **{"DSPNSetPredictor": "sets", "WReN": "matrices", "QLAE": "latents", "Tripod": "latents"},
+VAE = frozenset({"codes", "decode", "elbo"})
+CAPABILITIES = {
+    "DINOSAUR": frozenset({"feature_slots"}),
+    "DSPNSetPredictor": frozenset({"sets"}),
+    "QLAE": frozenset({"codes", "decode", "levels"}),
+    "SlotAutoEncoder": frozenset({"slots"}),
+    "SlotMLPSetPredictor": frozenset({"sets"}),
+    "SlotSetPredictor": frozenset({"sets"}),
+    "Tripod": frozenset({"codes", "decode", "levels"}),
+    "WReN": frozenset({"reasoning"}),
 }
-"""Of the models of the zoo that are no VAEs."""
+"""Of the models of the zoo that are not VAEs."""
+PLAYABLE = tuple(map(frozenset, ({"codes", "decode"}, {"slots"}, {"sets"}, {"reasoning"})))
+"""Capabilities that each give a model a part of the page."""
 
 
 def _png(pixels: np.ndarray) -> bytes:
@@ -47,13 +56,22 @@ def _listed(script: str, name: str) -> frozenset[str]:
     return frozenset(re.findall(r'"(\w+)"', block[1]))
 
 
-def kind_of_model(name: str | None) -> str | None:
-    """Return the part of the page for a model of the zoo, by its name, without importing the zoo.
+def capabilities_of(name: str | None) -> frozenset[str]:
+    """Return the capabilities of a model of the zoo, by its name, without importing the zoo, which imports torch.
 
-    >>> kind_of_model("BetaVAE"), kind_of_model("SlotAutoEncoder"), kind_of_model("Mine")
-    ('latents', 'slots', None)
+    >>> sorted(capabilities_of("BetaVAE")), sorted(capabilities_of("SlotAutoEncoder")), sorted(capabilities_of("Mine"))
+    (['codes', 'decode', 'elbo'], ['slots'], [])
     """
-    return "latents" if name in _listed("models.js", "VAES") else KINDS.get(name or "")
+    return VAE if name in _listed("models.js", "VAES") else CAPABILITIES.get(name or "", frozenset())
+
+
+def is_playable(capabilities: Collection[str]) -> bool:
+    """Return whether the page has something to try with a model of these capabilities.
+
+    >>> is_playable({"codes", "decode"}), is_playable({"codes"}), is_playable({"sets"})
+    (True, False, True)
+    """
+    return any(needed <= set(capabilities) for needed in PLAYABLE)
 
 
 def runs_in_browser(model: str | None, arguments: Mapping[str, Any]) -> bool:
@@ -105,7 +123,7 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
     channels, height, width = shape
     if channels not in (1, 3) or not 0 < height <= 256 or not 0 < width <= 256:
         raise ValueError("Images of this shape are not drawn for the page.")
-    is_scene = kind_of_model(config["model"]) != "latents"
+    is_scene = "decode" not in capabilities_of(config["model"])
     count, generator = SCENES if is_scene else IMAGES, torch.Generator().manual_seed(seed)
     dataset = available_dataset(name, (channels, height, width))
     if dataset is not None:

@@ -17,9 +17,9 @@ from unknot.checkpoints import cache, client
 from unknot.checkpoints.card import finite, plain
 from unknot.checkpoints.errors import MissingError
 from unknot.checkpoints.names import bundled_folder
-from unknot.hub.browser.in_browser import kind_of_model
+from unknot.hub.browser.in_browser import capabilities_of, is_playable
 from unknot.hub.listing import SOURCES, Checkpoint, describe_folder, gather, show
-from unknot.hub.tables import is_table, read_shipped, read_table, shipped_tables
+from unknot.hub.tables import bundled_tables, is_table, read_bundled, read_table
 from unknot.metrics.registry import about, default_scores
 from unknot.metrics.scores import Scores
 from unknot.training.curves import Curves, curves
@@ -123,11 +123,11 @@ class Index:
             elif folder.is_dir():
                 self.folders.append(folder)
             else:
-                self._rows += _shipped_table(str(folder))
+                self._rows += _bundled_table(str(folder))
                 self._tables.add(str(folder))
         self._lock = threading.Lock()
         self.remote, self.note, self.ready = "asking", "", False
-        self._take(gather(("shipped", "cached"))[0])
+        self._take(gather(("bundled", "cached"))[0])
 
     def _take(self, rows: list[Checkpoint]) -> None:
         entries = [Entry(row, place(row)) for row in [*rows, *self._rows]]
@@ -140,13 +140,13 @@ class Index:
         with self._lock:
             if client.is_offline():
                 self.remote, self.note = "offline", "Offline mode is on (HF_HUB_OFFLINE): the hub is not asked."
-                return self._take(gather(("shipped", "cached"))[0])
+                return self._take(gather(("bundled", "cached"))[0])
             known = [entry.row for entry in self.entries.values() if entry.row.sources == ("remote",)]
             before, self.remote = self.remote, "asking"
             try:
                 rows, notes = gather(SOURCES, self.endpoint)
             except Exception as error:  # whatever happens, the page must not say "asking" for ever
-                rows, notes = gather(("shipped", "cached"))[0], [f"{type(error).__name__}: {error}"]
+                rows, notes = gather(("bundled", "cached"))[0], [f"{type(error).__name__}: {error}"]
             if not notes:
                 self.remote, self.note = "listed", client.endpoint_of(self.endpoint)
             else:
@@ -159,8 +159,8 @@ class Index:
     def learn(self) -> None:
         """Read the bundled tables of results."""
         with self._lock:
-            for name in sorted(set(shipped_tables()) - self._tables):
-                rows = read_shipped(name)
+            for name in sorted(set(bundled_tables()) - self._tables):
+                rows = read_bundled(name)
                 self._tables.add(name)
                 self._rows += rows
                 self.entries = self.entries | {entry.id: entry for entry in map(Entry, rows)}
@@ -168,17 +168,21 @@ class Index:
 
     def learn_models(self) -> None:
         """Learn about all models of the zoo and those that users registered: the first time this imports torch."""
-        import unknot.hub.browser.page_parts  # noqa: F401
+        import unknot.zoo  # noqa: F401
 
     def about(self, model: str | None) -> dict[str, Any]:
-        """Family and kind of a model by its name. Without torch, which takes 900 MB, those of the zoo are known."""
-        if (kinds := sys.modules.get("unknot.hub.browser.page_parts")) is not None:
-            return dict(kinds.describe_model(model))
-        kind = kind_of_model(model)
-        if kind is None:
+        """Family and capabilities of a model by its name; nothing of one that is not known.
+
+        Without torch, which takes 900 MB, the models of the zoo are known.
+        """
+        if (registry := sys.modules.get("unknot.zoo.registry")) is not None and model in registry.MODELS:
+            cls = registry.MODELS[model]
+            return {"family": cls.family, "capabilities": sorted(cls.capabilities)}
+        capabilities = capabilities_of(model)
+        if not capabilities:
             return {}
-        rows = (entry.row for entry in list(self.entries.values()))
-        return {"kind": kind, "family": next((row.family for row in rows if row.model == model and row.family), None)}
+        families = (row.family for row in (entry.row for entry in list(self.entries.values())) if row.model == model)
+        return {"family": next(filter(None, families), None), "capabilities": sorted(capabilities)}
 
     def keep(self, refs: Iterable[str]) -> None:
         """Keep these checkpoints alone."""
@@ -198,13 +202,12 @@ class Index:
         """Return the facts that the gallery shows."""
         about, row = self.about(entry.row.model), entry.row
         first = next(iter(entry.pictures().items()), None)
-        drawable = about.get("kind") is not None and entry.folder is not None
+        drawable = is_playable(about.get("capabilities", ())) and entry.folder is not None
         other = self.thumbnail(entry, drawable) if served else None
         facts = {name: value for name, value in row.to_dict().items() if name != "pictures"}
         return facts | {
             "id": entry.id,
             "family": row.family or about.get("family"),
-            "kind": about.get("kind"),
             "capabilities": about.get("capabilities", []),
             "local": entry.folder is not None,
             "own": entry.home is not None,
@@ -382,13 +385,13 @@ def _study_of(run: RunFolder) -> Mapping[str, Any] | None:
     return job_settings(run.path)
 
 
-def _shipped_table(name: str) -> list[Checkpoint]:
+def _bundled_table(name: str) -> list[Checkpoint]:
     try:
-        return read_shipped(name)
+        return read_bundled(name)
     except (ImportError, ValueError):
         raise FileNotFoundError(
             f"{name}: no such folder. Give one with saved models or runs of `unknot fit`, a table of results (.csv, "
-            ".parquet), or the name of one that is shipped."
+            ".parquet), or the name of one that is bundled."
         ) from None
 
 
@@ -420,7 +423,7 @@ def _scores(folder: Path, run: RunFolder | None) -> Scores:
 
 def place(row: Checkpoint) -> Path | None:
     """Return the folder of the files that ``load`` would read, if all of them are here."""
-    if "shipped" in row.sources:
+    if "bundled" in row.sources:
         return bundled_folder(row.ref)
     if row.commit and cache.cached_commit(row.ref, row.commit):
         return cache.repo_cache(row.ref) / "snapshots" / row.commit

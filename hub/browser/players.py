@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 from unknot.checkpoints.client import MAX_PIXELS
 from unknot.datamodules import DATASETS, ClevrScenes, GroundTruthDataset, available_dataset
 from unknot.datamodules.matrices import sample_matrices
-from unknot.hub.browser.page_parts import kind_of
 from unknot.hub.loading import load
 from unknot.metrics.evaluation import Draws
 from unknot.metrics.functional import information_matrix
@@ -78,6 +77,11 @@ class Player:
         model: what :func:`unknot.hub.load` gave.
     """
 
+    needs: ClassVar[tuple[frozenset[str], ...]] = ()
+    """Capabilities of a model; each of these sets is enough."""
+    actions: ClassVar[frozenset[str]] = frozenset({"picture"})
+    """Methods that the page may call."""
+
     def __init__(self, model: Any) -> None:
         size = int(np.prod(model.image_shape))
         if size > VALUES:
@@ -107,6 +111,9 @@ class Player:
 
 class LatentPlayer(Player):
     """A model with latents that can be moved: it can encode and decode."""
+
+    needs = (frozenset({"codes", "decode"}),)
+    actions = frozenset({"picture", "start", "upload", "decode", "strips", "matrix"})
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -244,6 +251,9 @@ class LatentPlayer(Player):
 class ScenePlayer(Player):
     """A model that takes an image apart: slots with masks, or the objects that it believes to see."""
 
+    needs = (frozenset({"slots"}), frozenset({"sets"}))
+    actions = frozenset({"picture", "look", "upload"})
+
     def look(self, origin: str, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
         """Decompose a random image; the same seed gives the same image and the same start of the slots."""
         if origin != "data":
@@ -323,6 +333,9 @@ class ScenePlayer(Player):
 class MatrixPlayer(Player):
     """A model that completes matrices of panels: which answer it takes for the ninth."""
 
+    needs = (frozenset({"reasoning"}),)
+    actions = frozenset({"picture", "look"})
+
     @torch.inference_mode()
     def look(self, origin: str, seed: int, iterations: int | None = None, slots: int | None = None) -> dict[str, Any]:
         """A random matrix, its answers, and how likely the model finds each."""
@@ -364,10 +377,10 @@ class MatrixPlayer(Player):
 
 def player_of(model: Any) -> Player:
     """Return the player for a model."""
-    kind = kind_of(model.capabilities)
-    if kind is None:
-        raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
-    return {"latents": LatentPlayer, "matrices": MatrixPlayer}.get(kind, ScenePlayer)(model)
+    for player in (LatentPlayer, ScenePlayer, MatrixPlayer):
+        if any(needed <= model.capabilities for needed in player.needs):
+            return player(model)
+    raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
 
 
 class Players:

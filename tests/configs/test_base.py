@@ -8,7 +8,7 @@ import yaml
 from unknot.training import configs
 
 
-def test_every_shipped_configuration_is_whole() -> None:
+def test_every_bundled_configuration_is_whole() -> None:
     for name in configs.names():
         content = configs.load(name)
         if "data" not in content:  # for images of the user's own
@@ -34,7 +34,7 @@ def test_settings_of_the_studies() -> None:
     }
 
 
-def test_a_file_of_ones_own_changes_a_shipped_one(tmp_path: Path) -> None:
+def test_a_file_of_ones_own_changes_a_bundled_one(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("base: beta_vae_dsprites\nmodel: {init_args: {beta: 8, lr: 5e-4}}\n")
     (tmp_path / "more.yaml").write_text("base: mine.yaml\ntrainer: {max_steps: 10}\n")
     content = configs.load(tmp_path / "more.yaml")

@@ -74,7 +74,7 @@ def comment(study: str) -> str:
     return " ".join(line.removeprefix("#").strip() for line in itertools.takewhile(lambda x: x.startswith("#"), lines))
 
 
-def test_the_studies_are_shipped() -> None:
+def test_the_studies_are_bundled() -> None:
     assert configs.sweep_names() == sorted(STUDIES + SMALL)
 
 

@@ -24,7 +24,7 @@ def test_names_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("study", configs.sweep_names())
-def test_every_shipped_study_has_a_row_with_its_number_of_jobs(study: str) -> None:
+def test_every_bundled_study_has_a_row_with_its_number_of_jobs(study: str) -> None:
     row = re.search(rf"^\| `{study}` \|.*$", TEXT, flags=re.MULTILINE)
     assert row is not None
     assert f"`unknot study run {study}`" in row[0]

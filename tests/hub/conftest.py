@@ -83,7 +83,7 @@ def hub(serve):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Nothing of the user's own home, login or settings takes part, and no shipped checkpoint."""
+    """Nothing of the user's own home, login or settings takes part, and no bundled checkpoint."""
     for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))

@@ -24,12 +24,12 @@ from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import write_card
 from unknot.cli import main
 from unknot.hub import push, show
+from unknot.hub.browser import in_browser
 from unknot.hub.browser import players as live
 from unknot.hub.browser.app import Keys, browse_app
 from unknot.hub.browser.export import export
 from unknot.hub.browser.index import Index, find_models
-from unknot.hub.browser.page_parts import describe_model
-from unknot.hub.browser.players import LatentPlayer, Players, player_of, read_image
+from unknot.hub.browser.players import LatentPlayer, MatrixPlayer, Players, ScenePlayer, player_of, read_image
 from unknot.hub.browser.thumbnails import read_picture
 from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
@@ -37,6 +37,7 @@ from unknot.hub.web.pages import PAGE, bundle, joined, modules, policy
 from unknot.metrics import Scores, list_scores
 from unknot.training import curves as training
 from unknot.zoo import (
+    MODELS,
     AdaGVAE,
     BetaVAE,
     DSPNSetPredictor,
@@ -168,7 +169,7 @@ def test_a_table_of_results_is_a_source(tmp_path, monkeypatch):
         Index([tmp_path / "broken.parquet"])
 
 
-def test_shipped_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
+def test_bundled_tables_are_shown_once_there_are_any(tmp_path, monkeypatch):
     from unknot.studies import bundled_tables
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -243,8 +244,8 @@ def test_tags_names_and_putting_aside(served, folder):
 
 
 def test_what_is_not_in_our_folders_cannot_be_changed(tmp_path, model, monkeypatch):
-    save(tmp_path / "shipped" / "mine", model)
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+    save(tmp_path / "bundled" / "mine", model)
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     server = Server(Index())
     try:
@@ -388,13 +389,15 @@ def test_list(served):
     status, headers, content = served.send(by_name["saved"]["thumbnail"])
     assert (status, headers["content-type"]) == (200, "image/png")
     assert Image.open(io.BytesIO(content)).format == "PNG"
-    assert by_name["version_0"]["kind"] == "latents"
+    assert by_name["version_0"]["capabilities"] == ["codes", "decode", "elbo"]
     served.index.refresh()
     served.index.learn()
     served.index.learn_models()
     listed = served.get("api/checkpoints")
     assert (listed["remote"], listed["ready"]) == ("offline", True)
-    assert {(row["family"], row["kind"]) for row in listed["checkpoints"]} == {("vae", "latents")}
+    assert {(row["family"], *row["capabilities"]) for row in listed["checkpoints"]} == {
+        ("vae", "codes", "decode", "elbo")
+    }
 
 
 def test_detail(served):
@@ -436,10 +439,10 @@ def test_a_broken_training_is_no_error(served, content):
     assert isinstance(served.get(f"api/checkpoints/{served.id_of('version_0')}/curves")["curves"], dict)
 
 
-def test_shipped_cached_and_remote(here, model, tmp_path, monkeypatch, name):
+def test_bundled_cached_and_remote(here, model, tmp_path, monkeypatch, name):
     """The hub's list comes later; a remote model is downloaded by a button and then moves."""
-    save(tmp_path / "shipped" / "mine", model)
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+    save(tmp_path / "bundled" / "mine", model)
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     push(model, name, {"mig": 0.3}, private=False, say=lambda text: None)
     server = Server(Index(endpoint=here.url))
     try:
@@ -651,11 +654,22 @@ def test_a_broken_model_is_told(served):
 
 
 def test_every_kind_of_model_has_its_own_page():
-    kinds = {name: describe_model(name).get("kind") for name in ("BetaVAE", "SlotSetPredictor", "SlotAutoEncoder", "x")}
-    assert kinds == {"BetaVAE": "latents", "SlotSetPredictor": "sets", "SlotAutoEncoder": "slots", "x": None}
+    zoo = [cls for cls in MODELS.values() if cls.__module__.startswith("unknot.")]
+    for cls in zoo:
+        players = [player for player in (LatentPlayer, MatrixPlayer, ScenePlayer) if fits(player, cls.capabilities)]
+        assert len(players) == in_browser.is_playable(cls.capabilities), cls
     mute = types.SimpleNamespace(capabilities=frozenset({"codes"}))
     with pytest.raises(ValueError, match="SimpleNamespace has nothing to move here"):
         player_of(mute)
+
+
+def fits(player, capabilities):
+    return any(needed <= capabilities for needed in player.needs)
+
+
+@pytest.mark.parametrize("player", [LatentPlayer, MatrixPlayer, ScenePlayer])
+def test_the_actions_of_a_player_are_methods(player):
+    assert all(callable(getattr(player, action)) for action in player.actions)
 
 
 @pytest.mark.parametrize("cls", [SlotAutoEncoder, SlotSetPredictor, SlotMLPSetPredictor, DSPNSetPredictor])

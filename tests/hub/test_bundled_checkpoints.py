@@ -23,7 +23,7 @@ from unknot.zoo import MODELS, VAE, AdaGVAE
 
 
 @pytest.fixture
-def shipped(monkeypatch):
+def bundled(monkeypatch):
     monkeypatch.setattr(refs, "BUNDLED", BUNDLED)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -51,7 +51,7 @@ def test_all_are_in_the_list():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_card_tells_the_truth(name, shipped, cache):
+def test_its_card_tells_the_truth(name, bundled, cache):
     described = show(f"unknot/{name}")
     row, facts, recipe = described.checkpoint, described.metadata["unknot"], read_recipes()[name]
     assert row.problem is None
@@ -101,7 +101,7 @@ def test_its_card_tells_the_truth(name, shipped, cache):
 
 
 @pytest.mark.slow
-def test_all_scores_of_one_card(shipped):
+def test_all_scores_of_one_card(bundled):
     row = show("unknot/betatcvae-dsprites").checkpoint
     draws = {key: row.scores.protocol[key] for key in ("num_train", "num_test", "seed", "repeats")}
     measured = evaluate(load("unknot/betatcvae-dsprites"), "dsprites", bundle.METRICS, **draws)
@@ -109,7 +109,7 @@ def test_all_scores_of_one_card(shipped):
         assert measured[score] == pytest.approx(value, abs=3 * row.scores.std.get(score, 0) + 1e-3), score
 
 
-def test_from_pretrained(shipped):
+def test_from_pretrained(bundled):
     model = AdaGVAE.from_pretrained("unknot/adagvae-dsprites")
     assert model.hub_repo == "unknot/adagvae-dsprites"
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

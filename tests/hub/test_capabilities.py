@@ -52,7 +52,7 @@ def test_it_gets_sliders_and_pictures(folder):
     index.learn()
     [entry] = [entry for entry in index.entries.values() if entry.home]
     record = index.record(entry, lambda *_: "")
-    assert (record["kind"], record["family"], record["capabilities"]) == ("latents", "own", ["codes", "decode"])
+    assert (record["family"], record["capabilities"]) == ("own", ["codes", "decode"])
     assert record["thumbnail"].endswith("drawn.png")
     player = Players().get(entry.key, entry.ref)
     started = player.start("data", 0)

@@ -142,8 +142,8 @@ def test_a_connection_that_breaks_is_resumed(liar, files):
 )
 def test_a_hub_that_is_none_hides_nothing(liar, tmp_path, model, monkeypatch, capsys, status, headers, parts, reply):
     monkeypatch.setattr(client, "DEADLINE", 1.0)
-    assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+    assemble(model, tmp_path / "bundled" / "mine", "unknot/mine", Facts())
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     hub = liar(lambda path: (status, headers, parts()))
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     with pytest.warns(UserWarning, match="The list of checkpoints") as warned:
@@ -221,9 +221,9 @@ def flip(path):
     path.write_bytes(content)
 
 
-def test_a_changed_shipped_model_is_refused_and_a_changed_folder_told_of(model, tmp_path, monkeypatch):
-    folder = assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+def test_a_changed_bundled_model_is_refused_and_a_changed_folder_told_of(model, tmp_path, monkeypatch):
+    folder = assemble(model, tmp_path / "bundled" / "mine", "unknot/mine", Facts())
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     load("unknot/mine")
     flip(folder / "model.safetensors")
     with pytest.raises(IntegrityError, match=r"not the weights that README.md describes .* Install the package again"):
@@ -236,8 +236,8 @@ def test_a_changed_shipped_model_is_refused_and_a_changed_folder_told_of(model, 
 
 
 def test_pinned_only_means_it(model, tmp_path, monkeypatch):
-    assemble(model, tmp_path / "shipped" / "mine", "unknot/mine", Facts())
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+    assemble(model, tmp_path / "bundled" / "mine", "unknot/mine", Facts())
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     monkeypatch.setenv("UNKNOT_PINNED_ONLY", "1")
     load("unknot/mine")
     for ref, options in (("unknot/mine@main", {}), ("unknot/mine", {"revision": "main"}), ("me/x", {})):

@@ -18,7 +18,7 @@ from unknot.metrics.scores import Scores
 ROWS = [
     Checkpoint(
         "a/one",
-        ("shipped",),
+        ("bundled",),
         model="BetaVAE",
         dataset="dsprites",
         family="vae",
@@ -117,7 +117,7 @@ def test_offline_list_imports_nothing_heavy(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
-@pytest.mark.parametrize("action", ["", "list", "show", "pull", "push", "serve", "publish-shipped"])
+@pytest.mark.parametrize("action", ["", "list", "show", "pull", "push", "serve", "publish-bundled", "publish-shipped"])
 def test_help(action, capsys):
     with pytest.raises(SystemExit) as end:
         main(["hub", *([action] if action else []), "--help"])
@@ -125,13 +125,13 @@ def test_help(action, capsys):
     assert "examples:" in capsys.readouterr().out
 
 
-def test_a_broken_shipped_folder_is_listed_with_its_problem(tmp_path, monkeypatch, capsys):
+def test_a_broken_bundled_folder_is_listed_with_its_problem(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(refs, "BUNDLED", tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
-    assert main(["hub", "list", "--source", "shipped"]) == 0
+    assert main(["hub", "list", "--source", "bundled"]) == 0
     assert "config.json unreadable" in capsys.readouterr().out
-    assert main(["hub", "list", "--source", "shipped", "--json"]) == 0
+    assert main(["hub", "list", "--source", "bundled", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["ref"] == "unknot/broken"
 
 

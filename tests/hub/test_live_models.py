@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from unknot import checkpoints
 from unknot.clevr_objects import CLASSES, PARTS
 from unknot.hub.browser import in_browser
-from unknot.hub.browser.page_parts import kind_of
 from unknot.hub.web.pages import PAGE
 from unknot.zoo import MODELS, VAE, BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 
@@ -171,8 +170,9 @@ def test_the_lists_of_the_page_are_those_of_the_zoo():
     vaes = {name: cls for name, cls in zoo.items() if issubclass(cls, VAE)}
     same = {name for name, cls in vaes.items() if (cls.encode, cls.decode) == (VAE.encode, VAE.decode)}
     assert in_browser._listed("models.js", "VAES") == same
-    kinds = {name: kind_of(cls.capabilities) for name, cls in zoo.items()}
-    assert {name: in_browser.kind_of_model(name) for name in zoo} == kinds
+    assert {name: in_browser.capabilities_of(name) for name in zoo} == {
+        name: cls.capabilities for name, cls in zoo.items()
+    }
     text = (PAGE / "scenes.js").read_text()
     for name, classes in CLASSES.items():
         assert f'["{name}", {PARTS[name].start}, {json.dumps(list(classes))}]' in text

@@ -56,9 +56,9 @@ def test_what_is_not_there(tmp_path):
         load(tmp_path)
 
 
-def test_a_shipped_name_that_is_misspelt(here, tmp_path, monkeypatch):
-    BetaVAE(image_shape=SHAPE).save_pretrained(tmp_path / "shipped" / "betavae-dsprites")
-    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "shipped")
+def test_a_bundled_name_that_is_misspelt(here, tmp_path, monkeypatch):
+    BetaVAE(image_shape=SHAPE).save_pretrained(tmp_path / "bundled" / "betavae-dsprites")
+    monkeypatch.setattr(refs, "BUNDLED", tmp_path / "bundled")
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'unknot/betavae-dsprites', which came with the package"):
         load("unknot/betavae-dsprite")
     with pytest.raises(FileNotFoundError, match=r"no such folder.* Did you mean 'unknot/betavae-dsprites'"):

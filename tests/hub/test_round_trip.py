@@ -10,10 +10,11 @@ import torch
 import yaml
 from huggingface_hub import CommitOperationAdd, HfApi, parse_eval_result_entries, snapshot_download
 
+from unknot import hub
 from unknot.checkpoints import names as refs
 from unknot.checkpoints.card import read_card
 from unknot.cli import main
-from unknot.hub import AccessError, ConflictError, list_checkpoints, load, publish_shipped, publishing, pull, push, show
+from unknot.hub import AccessError, ConflictError, list_checkpoints, load, publish_bundled, publishing, pull, push, show
 from unknot.hub.model_card import Facts
 from unknot.hub.publishing import assemble
 from unknot.metrics import Scores
@@ -277,11 +278,11 @@ def test_names_of_repositories(model, repo):
         push(model, repo, dry_run=True)
 
 
-# Shipped checkpoints
+# Bundled checkpoints
 
 
 @pytest.fixture
-def shipped(tmp_path, model, monkeypatch):
+def bundled(tmp_path, model, monkeypatch):
     monkeypatch.setattr(refs, "BUNDLED", tmp_path / "pretrained")
     folder = tmp_path / "pretrained" / "betavae-bars"
     assemble(
@@ -301,13 +302,13 @@ def shipped(tmp_path, model, monkeypatch):
     return folder
 
 
-def test_shipped_comes_first_and_needs_no_network(shipped, model, monkeypatch):
+def test_bundled_comes_first_and_needs_no_network(bundled, model, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     loaded = load("unknot/betavae-bars")
     assert same(loaded, model)
     assert (loaded.hub_repo, loaded.hub_revision) == ("unknot/betavae-bars", None)
     [row] = list_checkpoints(method="beta-vae", min_mig=0.4)
-    assert (row.ref, row.sources, row.scores, row.seed) == ("unknot/betavae-bars", ("shipped",), {"mig": 0.5}, 1)
+    assert (row.ref, row.sources, row.scores, row.seed) == ("unknot/betavae-bars", ("bundled",), {"mig": 0.5}, 1)
     assert show("unknot/betavae-bars").body.startswith("# betavae-bars")
 
 
@@ -322,9 +323,19 @@ def tables(tmp_path, monkeypatch):
     return folder
 
 
-def test_publish_shipped(shipped, tables, here, model):
+def test_the_former_name_of_bundled_checkpoints_warns(bundled, tables, capsys):
+    with pytest.warns(FutureWarning, match='now "bundled"'):
+        rows = list_checkpoints(sources=["shipped"])
+    assert rows == list_checkpoints(sources=["bundled"]) != []
+    with pytest.warns(FutureWarning, match="now publish_bundled"):
+        assert hub.publish_shipped is hub.publish_bundled
+    assert main(["hub", "publish-shipped", "my-lab", "--dry-run"]) == 0
+    assert "Dry run: nothing was sent." in capsys.readouterr().out
+
+
+def test_publish_bundled(bundled, tables, here, model):
     said = []
-    url, results = publish_shipped("lab", say=said.append)
+    url, results = publish_bundled("lab", say=said.append)
     assert url.startswith(f"{here.url}/lab/betavae-bars")
     assert same(load("lab/betavae-bars"), model)
     described = show("lab/betavae-bars")
@@ -343,35 +354,35 @@ def test_publish_shipped(shipped, tables, here, model):
     assert "lab/results" not in [row.ref for row in list_checkpoints(sources=["remote"])]  # it is no checkpoint
 
 
-def test_publish_shipped_again_sends_what_is_missing(shipped, tables, here, model):
-    publish_shipped("again", say=lambda text: None)
+def test_publish_bundled_again_sends_what_is_missing(bundled, tables, here, model):
+    publish_bundled("again", say=lambda text: None)
     before = [commits(here, repo) for repo in ("again/betavae-bars", "again/results")]
     said = []
-    publish_shipped("again", say=said.append)
+    publish_bundled("again", say=said.append)
     assert sum("holds all of this already" in line for line in said) == 2
     assert said[-1] == "0 published, 2 were there already or have nothing to publish."
     assert [commits(here, repo) for repo in ("again/betavae-bars", "again/results")] == before
     (tables / "tiny.csv").write_text((tables / "tiny.csv").read_text() + "cd,bars,BetaVAE,1,done,0.6\n")
-    publish_shipped("again", say=said.append)
+    publish_bundled("again", say=said.append)
     assert len(commits(here, "again/results")) == len(before[1]) + 1
     assert commits(here, "again/betavae-bars") == before[0]
 
 
-def test_publish_shipped_in_the_precision_that_is_shipped(tmp_path, shipped, tables, here, model):
+def test_publish_bundled_in_the_precision_that_is_bundled(tmp_path, bundled, tables, here, model):
     folder = assemble(model, tmp_path / "pretrained" / "half", "unknot/half", Facts(), dtype=torch.float16)
-    publish_shipped("lab", ["half"], say=lambda text: None)
+    publish_bundled("lab", ["half"], say=lambda text: None)
     path = here.api.hf_hub_download("lab/half", "model.safetensors")
     assert Path(path).read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
-def test_publish_shipped_says_how_far_it_came(shipped, tables, here, monkeypatch):
+def test_publish_bundled_says_how_far_it_came(bundled, tables, here, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "wrong")
     said = []
     with pytest.raises(AccessError):
-        publish_shipped("lost", say=said.append)
+        publish_bundled("lost", say=said.append)
     assert said[-1] == "Stopped after 0 of 2. Run it again to resume: what is there is not sent again."
-    with pytest.raises(ValueError, match="unknot/x: not shipped; there are unknot/betavae-bars"):
-        publish_shipped("lost", ["x"])
+    with pytest.raises(ValueError, match="unknot/x: not bundled; there are unknot/betavae-bars"):
+        publish_bundled("lost", ["x"])
 
 
 # The commands

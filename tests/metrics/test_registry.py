@@ -71,11 +71,11 @@ def test_reports_ask_the_registry() -> None:
 
 def test_sorting_puts_the_best_first() -> None:
     for name, least in (("unfairness", True), ("mig", False)):
-        rows = [row for row in list_checkpoints(sources=["shipped"], sort=name) if name in row.scores]
+        rows = [row for row in list_checkpoints(sources=["bundled"], sort=name) if name in row.scores]
         values = [row.scores[name] for row in rows]
         assert values == sorted(values, reverse=not least)
         assert len({*values}) > 1
-        again = [row for row in list_checkpoints(sources=["shipped"], sort=f"-{name}") if name in row.scores]
+        again = [row for row in list_checkpoints(sources=["bundled"], sort=f"-{name}") if name in row.scores]
         assert [row.scores[name] for row in again] == values[::-1]
 
 

@@ -72,14 +72,14 @@ def test_parts_of_a_study_that_ran_in_two_places_make_one_table(
     (tmp_path / "other.csv").write_text("model,mig\na,0.1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="has the columns job and status"):
         results(study, tmp_path / "other.csv")
-    shipped_path = bundled_tables.ship_table([study, there], tmp_path / "tables")
-    assert bundled_tables.json.loads(shipped_path.with_suffix(".json").read_text(encoding="utf-8"))["planned"] == 9
+    bundled_path = bundled_tables.bundle_table([study, there], tmp_path / "tables")
+    assert bundled_tables.json.loads(bundled_path.with_suffix(".json").read_text(encoding="utf-8"))["planned"] == 9
 
 
-def test_what_is_done_is_shipped_and_the_rest_counted(
+def test_what_is_done_is_bundled_and_the_rest_counted(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = bundled_tables.ship_table(study, tmp_path / "tables")
+    path = bundled_tables.bundle_table(study, tmp_path / "tables")
     assert path == tmp_path / "tables" / "tiny.csv"
     monkeypatch.setattr(bundled_tables, "FOLDER", path.parent)
     table = load_results("tiny")
@@ -94,7 +94,7 @@ def test_what_is_done_is_shipped_and_the_rest_counted(
     assert table["seed"].tolist() == [0, 0, 0, 1, 1]
     assert table.loc[3, ["mig", "val/loss", "core_seconds"]].isna().all()
     assert "-38.1235" in path.read_text()
-    bundled_tables.ship_table(study, tmp_path / "tables")  # again: the same bytes, so that changes show what changed
+    bundled_tables.bundle_table(study, tmp_path / "tables")  # again: the same bytes, so that changes show what changed
     pd.testing.assert_frame_equal(load_results("tiny"), table)
 
 
@@ -104,7 +104,7 @@ def test_a_study_of_which_nothing_is_done_ships_nothing(
     monkeypatch.syspath_prepend(str(toys))
     prepare(Study("tiny", tiny(), imported=("toys",)), tmp_path / "runs")
     with pytest.raises(ValueError, match="none of its 6 models is done yet"):
-        bundled_tables.ship_table(tmp_path / "runs", tmp_path / "tables")
+        bundled_tables.bundle_table(tmp_path / "runs", tmp_path / "tables")
     assert not (tmp_path / "tables").exists()
 
 
@@ -114,7 +114,7 @@ def test_an_unknown_table_names_those_that_are_there(
     monkeypatch.setattr(bundled_tables, "FOLDER", tmp_path / "tables")
     with pytest.raises(ValueError, match=r"There is no bundled table 'tine'; there are none\.$"):
         load_results("tine")
-    bundled_tables.ship_table(study, tmp_path / "tables")
+    bundled_tables.bundle_table(study, tmp_path / "tables")
     with pytest.raises(ValueError, match=r"There is no bundled table 'tine'; there are tiny\.$"):
         load_results("tine")
 

@@ -1,7 +1,7 @@
 """`unknot browse` with many people moving sliders at once: requests per second, latency, memory and processor time.
 
 Each client does what the page does while a slider is dragged: it asks for the image of its codes and, as soon as it has
-it, for that of the next ones. All look at the same shipped checkpoint, over connections that stay open.
+it, for that of the next ones. All look at the same bundled checkpoint, over connections that stay open.
 
     python tools/robustness/sliders.py --clients 50 --seconds 30
 """

@@ -34,11 +34,13 @@ export async function showDetail(toggle) {
   if (page.shownDetail === id) place.replaceChildren(back, title, ...parts);
 }
 
+const can = (record, capability) => record.capabilities.includes(capability);
+const hasLatents = (record) => can(record, "codes") && can(record, "decode");
+
 function livePart(record) {
-  if (record.kind === "latents") return latentsPart(record);
-  if (record.kind === "matrices") return matricesPart(record);
-  if (record.kind === "slots" || record.kind === "sets") return scenesPart(record);
-  return null;
+  if (hasLatents(record)) return latentsPart(record);
+  if (can(record, "reasoning")) return matricesPart(record);
+  return can(record, "slots") || can(record, "sets") ? scenesPart(record) : null;
 }
 
 function detailParts(record, toggle) {
@@ -95,12 +97,12 @@ function factList(record) {
 export function scoreTable(record) {
   const around = (name) => (spread(record, name) === undefined ? "" : ` ± ${number(spread(record, name))}`);
   const rows = Object.keys(record.scores).map((name) => [label(name), el("span", { class: "number" }, number(score(record, name)) + around(name))]);
-  return rows.length ? table(["score", "value"], rows) : note(record.kind === "latents" ? "No scores. `unknot evaluate` measures them." : "No scores.");
+  return rows.length ? table(["score", "value"], rows) : note(hasLatents(record) ? "No scores. `unknot evaluate` measures them." : "No scores.");
 }
 
 /* Scores are measured on this machine while one looks on. */
 function evaluatePart(record) {
-  if (embedded || !record.local || record.kind !== "latents") return null;
+  if (embedded || !record.local || !hasLatents(record)) return null;
   const place = el("div", { class: "evaluate", "aria-live": "polite" });
   const watch = async () => {
     const { job, scores, std } = await get(address(record.id, "progress"));
@@ -165,7 +167,7 @@ function downloadButton(record) {
 
 function matrixPart(record) {
   const title = "Codes and factors";
-  if (embedded || record.kind !== "latents") return null;
+  if (embedded || !hasLatents(record)) return null;
   if (!record.local) return section(title, note("Download the model to compute this."));
   const place = el("div");
   const ask = (text, kind) =>

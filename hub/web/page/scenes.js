@@ -65,7 +65,7 @@ function lookOf(attention, k, [height, width]) {
 }
 
 export function scenesPart(record) {
-  const title = record.kind === "slots" ? "Live slots" : "Live sets";
+  const title = record.capabilities.includes("slots") ? "Live slots" : "Live sets";
   if (embedded && !record.live) return record.seen ? section(title, ...sceneOf(record.seen)) : null;
   if (!embedded && !record.local) return section(title, note("Download the model to use it."));
   const place = el("div");

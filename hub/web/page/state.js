@@ -79,7 +79,7 @@ export function take(listed) {
   const settings = [...values.keys()].sort((a, b) => values.get(b).size - values.get(a).size || a.localeCompare(b));
   const varying = settings.filter((name) => values.get(name).size > 1 && !IGNORED.has(name));
   const before = store.known.get(page.state.open);
-  if (before && listed.checkpoints.some((row) => row.id === before.id && row.kind !== before.kind)) page.shownDetail = null;
+  if (before && listed.checkpoints.some((row) => row.id === before.id && String(row.capabilities) !== String(before.capabilities))) page.shownDetail = null;
   const main = scores.filter((name) => listed.default.includes(own(listed.facts, name)?.title));
   Object.assign(store, listed, { text, scores, settings, varying, main: main.length > 1 ? main : scores, known: new Map() });
   for (const row of store.checkpoints) store.known.set(row.id, row);

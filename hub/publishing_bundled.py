@@ -16,7 +16,7 @@ from unknot.hub.publishing import content_of, known_about, push, repository, sam
 RESULTS_REPO = "results"
 
 
-def publish_shipped(
+def publish_bundled(
     organisation: str,
     names: Sequence[str] | None = None,
     *,
@@ -26,14 +26,14 @@ def publish_shipped(
     dry_run: bool = False,
     say: Callable[[str], None] = print,
 ) -> list[str]:
-    """Publish every shipped checkpoint as ``ORGANISATION/NAME`` and the tables of results as ``ORGANISATION/results``.
+    """Publish every bundled checkpoint as ``ORGANISATION/NAME`` and the tables of results as ``ORGANISATION/results``.
 
-    Weights go as they are shipped, in half precision where they are. Interrupted, run it again: what a repository has
+    Weights go as they are bundled, in half precision where they are. Interrupted, run it again: what a repository has
     already is neither sent nor committed again.
 
     Args:
         organisation: user or organisation to publish under.
-        names: of shipped checkpoints, as in ``unknot/NAME``; all of them by default.
+        names: of bundled checkpoints, as in ``unknot/NAME``; all of them by default.
         private: whether new repositories are private, which they are unless this is False.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         token: by default ``HF_TOKEN`` or the saved login.
@@ -47,7 +47,7 @@ def publish_shipped(
     chosen = [f"unknot/{name.removeprefix('unknot/')}" for name in names or bundled_names()]
     folders = {name: bundled_folder(name) for name in chosen}
     if unknown := [name for name, folder in folders.items() if folder is None]:
-        raise ValueError(f"{', '.join(unknown)}: not shipped; there are {', '.join(bundled_names())}.")
+        raise ValueError(f"{', '.join(unknown)}: not bundled; there are {', '.join(bundled_names())}.")
     addresses: list[str] = []
     total = len(chosen) + 1
     try:
