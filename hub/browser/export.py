@@ -178,7 +178,7 @@ def _drawn(entry: Entry) -> dict[str, Any]:
 
     try:
         with Deadline(ACTION):
-            player = player_of(load(entry.ref, local_files_only=True))
+            player: Any = player_of(load(entry.ref, local_files_only=True))
             if "look" in player.actions:
                 return {"seen": player.look("data", 0, None, None)}
             return {"drawn": player.start("data" if player.dataset else "prior", 0)}
