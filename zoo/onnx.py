@@ -53,6 +53,7 @@ def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
         part: ``"encoder"`` or ``"decoder"``.
     """
     try:
+        import onnx
         import onnxscript  # noqa: F401  (what torch exports with)
     except ImportError:
         raise ImportError(f"Exporting needs onnx and onnxscript: {INSTALL}") from None
@@ -91,6 +92,11 @@ def export_onnx(model: Any, path: str | Path, part: Part = "encoder") -> Path:
         except Exception as error:  # the exporter raises many kinds of errors
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{name} cannot be exported: torch's exporter says {reason!r}.") from None
+        if not onnx.load(beside).graph.input[0].type.tensor_type.shape.dim[0].dim_param:
+            raise ValueError(
+                f"{name} cannot be exported: its batch would have a fixed size. A network of your own must not depend "
+                "on the size of the batch; take it from images.shape[0] instead of len(images)."
+            )
     return path
 
 

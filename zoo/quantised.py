@@ -63,7 +63,7 @@ def quantise(continuous: Tensor, values: Tensor) -> Quantised:
     """
     with torch.no_grad():
         indices = (continuous[..., None] - values).abs().argmin(-1)
-    codes = values.expand(len(continuous), -1, -1).gather(2, indices[..., None])[..., 0]
+    codes = values.expand(continuous.shape[0], -1, -1).gather(2, indices[..., None])[..., 0]
     return Quantised(continuous, codes, indices)
 
 
@@ -374,7 +374,7 @@ class StyleDecoder(nn.Module):
     def stages(self, codes: Tensor) -> list[Tensor]:
         """The style ``[N, S]``, and the maps after each stage."""
         style = self.style(codes)
-        maps, kept = self.start.expand(len(codes), -1, -1, -1), [style]
+        maps, kept = self.start.expand(codes.shape[0], -1, -1, -1), [style]
         for layer, condition in zip(self.layers, self.conditions, strict=True):
             scale, shift = F.relu(condition(style))[..., None, None].chunk(2, 1)
             maps = F.leaky_relu(layer(maps), SLOPE)

@@ -50,7 +50,7 @@ def test_both_parts_of_a_vae_are_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in zoo.list_models() if name not in ("WReN", "DSPNSetPredictor")])
 def test_every_class_is_exported_or_says_why_not(tmp_path: Path, name: str) -> None:
     model = getattr(zoo, name)()
-    if name in ("SlotSetPredictor", "SlotAutoEncoder"):
+    if name in ("SlotSetPredictor", "SlotAutoEncoder", "DINOSAUR"):
         with pytest.raises(ValueError, match="its slots are random, so that two calls differ"):
             export_onnx(model, tmp_path / "model.onnx")
         return
@@ -75,6 +75,18 @@ def test_what_cannot_be_exported_says_so_and_leaves_no_file(tmp_path: Path, caps
     assert main(["export", "unknot/betavae-dsprites", str(tmp_path / "there.onnx")]) == 1
     assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "there.onnx").read_text() == "mine"
+
+
+def test_a_network_that_fixes_the_batch_is_refused(tmp_path: Path) -> None:
+    class Fixed(torch.nn.Sequential):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return super().forward(images) + torch.zeros(len(images), 1)
+
+    encoder = Fixed(torch.nn.Flatten(), torch.nn.Linear(1024, 4))
+    model = zoo.BetaVAE(image_shape=(1, 32, 32), encoder=encoder, latent_dim=2)
+    with pytest.raises(ValueError, match="its batch would have a fixed size"):
+        export_onnx(model, tmp_path / "x.onnx")
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_command_exports_a_bundled_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
