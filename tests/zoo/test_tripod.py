@@ -1,6 +1,5 @@
-"""Tripod: rounding, multi-information and mixed curvature from their definitions, and the authors' values."""
+"""Tripod: rounding, multi-information and mixed curvature from their definitions."""
 
-import json
 import math
 
 import numpy as np
@@ -126,26 +125,3 @@ def test_the_style_decoder_is_penalised_in_all_layers_but_the_last():
     assert [tuple(of.shape[1:]) for of in maps] == [(8, 4, 4), (8, 8, 8), (4, 16, 16)]
     torch.testing.assert_close(style, model.decoder.style(codes))
     assert torch.isfinite(model.losses(torch.rand(3, 1, 32, 32))["loss"])
-
-
-def test_the_authors_values(oracles):
-    published = json.loads((oracles / "jax.json").read_text())
-    quantiser = published["tripod/quantiser, 12 values"]
-    pre = torch.tensor([quantiser["pre"]], requires_grad=True)
-    found = Tripod(**SMALL | {"latent_dim": 7}).quantise(pre)
-    found.straight_through().sum().backward()
-    np.testing.assert_allclose(found.codes[0], quantiser["z_q"], atol=1e-6)
-    np.testing.assert_allclose(pre.grad[0], quantiser["gradient"], atol=1e-6)
-    codes = torch.from_numpy(np.load(oracles / "tripod_z.npy")).double()
-    std = codes.std(0, unbiased=False) + 1e-6
-    information = multi_information(codes, std)
-    expected = published["tripod/latent_multiinformation"]
-    assert information.mean().item() == pytest.approx(expected["per_sample_mean"], abs=1e-8)
-    np.testing.assert_allclose(information[:3], expected["first3"], atol=1e-7)
-    (name,) = (key for key in published if key.startswith("tripod/hessian penalty of f="))
-    expected = published[name]
-    std = torch.tensor(expected["z_std"], dtype=torch.float64)
-    mixed, total = shares(codes[:1], std, 4096, torch.Generator().manual_seed(0))
-    assert mixed.item() == pytest.approx(expected["exact"], rel=1e-3)
-    assert (mixed / total).item() == pytest.approx(expected["exact_normalised"], rel=0.15)
-    assert all(0.8 < value[1] / expected["exact_normalised"] < 1.2 for value in expected["values"])
