@@ -10,7 +10,7 @@ from typing import Any
 
 import safetensors
 import torch
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from torch import Tensor
 
 from unknot.checkpoints import client
@@ -96,8 +96,8 @@ def push(
     """
     check_repo_id(repo)
     address = client.endpoint_of(endpoint)
-    if not dry_run and not (token := token or get_token()):
-        raise AccessError(f"{address} requires a write token: set HF_TOKEN, or log in with `hf auth login`.")
+    if not dry_run:
+        token = writing_token(address, token)
     facts = Facts(check_scores(scores or {}, protocol), seed, command, license, commit, core_hours, tuple(notes))
     origin = _origin_of(model, address, token, say)
     if origin is not None:
@@ -115,42 +115,58 @@ def push(
         say(f"Your token is sent to {address} alone.")
         api = HfApi(endpoint=address, token=token)
         before = repository(api, repo, revision, private is not False, address, token)
-        say(f"{repo} is {'private' if before.private else 'public'} and at {before.commit[:7]}.")
-        old, existing = _card_of(origin), b""
-        if CARD in before.files:
-            existing = client.download(before, CARD, address, token).read_bytes()
-            old = read_card(existing)
-            if old.problem and not force:
-                raise ValueError(f"{repo}/{CARD}: {old.problem}. Fix it there, or overwrite it with force=True.")
+        visible = "private" if before.private else "public"
+        say(f"{repo} is {visible} and at {before.commit[:7]}.")
+        there = card_in(before, address, token)
+        card = _card_of(origin) if there is None else read_card(there)
+        if card.problem and there is not None and not force:
+            raise ValueError(f"{repo}/{CARD}: {card.problem}. Fix it there, or overwrite it with force=True.")
         changed = {name for name, file in files.items() if not same(file, before.files.get(name))}
-        stale: list[str] = []
-        if {CONFIG, WEIGHTS} & changed:
-            stale = [name for name in sorted(GENERATED & before.files.keys()) if name not in files]
-        else:
-            facts = filled(facts, facts_from(old))
-        text = card_text(model, repo, facts, files, old).encode()
-        if not changed and text == existing and not force:
+        has_new_weights = bool({CONFIG, WEIGHTS} & changed)
+        if not has_new_weights:
+            facts = filled(facts, facts_from(card))
+        text = card_text(model, repo, facts, files, card).encode()
+        if not changed and text == there and not force:
             say(f"Nothing to do: {repo}@{before.commit[:7]} holds all of this already.")
             return f"{address}/{repo}"
-        contents: dict[str, Any] = {name: str(files[name].path) for name in (files if force else changed)}
-        operations: list[Any] = [CommitOperationAdd(*item) for item in sorted((contents | {CARD: text}).items())]
-        operations += [CommitOperationDelete(name) for name in stale]
-        done = client.ask(
-            address,
-            repo,
-            lambda: api.create_commit(
-                repo,
-                operations,
-                commit_message=commit_message or f"Publish {type(model).__name__} with unknot {version('unknot')}",
-                revision=revision,
-                parent_commit=None if force else before.commit,
-            ),
-            deadline=None,
-        )
-        shown = "private" if before.private else "public"
-        say(f"Published {repo}@{done.oid[:7]} ({shown}). Load it with unknot.hub.load({f'{repo}@{done.oid}'!r})")
-        say(f"Look at it: {address}/{repo}")
-        return str(done.commit_url)
+        contents: dict[str, str | bytes] = {name: str(files[name].path) for name in (files if force else changed)}
+        stale = sorted(GENERATED & before.files.keys() - files.keys()) if has_new_weights else []
+        message = commit_message or f"Publish {type(model).__name__} with unknot {version('unknot')}"
+        done = send(api, before, contents | {CARD: text}, message, stale, revision, force)
+    say(f"Published {repo}@{done.oid[:7]} ({visible}). Load it with unknot.hub.load({f'{repo}@{done.oid}'!r})")
+    say(f"Look at it: {address}/{repo}")
+    return str(done.commit_url)
+
+
+def writing_token(address: str, token: str | None) -> str:
+    """Return the token to write with; without one, say how to get one."""
+    if token := token or get_token():
+        return token
+    raise AccessError(f"{address} requires a write token: set HF_TOKEN, or log in with `hf auth login`.")
+
+
+def send(
+    api: HfApi,
+    before: client.Listing,
+    contents: Mapping[str, str | bytes],
+    message: str,
+    deleted: Sequence[str] = (),
+    revision: str | None = None,
+    force: bool = False,
+) -> CommitInfo:
+    """Commit files and deletions onto a state; refused if somebody else has committed since, unless forced."""
+    operations: list[Any] = [CommitOperationAdd(*item) for item in sorted(contents.items())]
+    operations += [CommitOperationDelete(name) for name in deleted]
+    parent = None if force else before.commit
+    options: dict[str, Any] = {"commit_message": message, "revision": revision, "parent_commit": parent}
+    return client.ask(
+        api.endpoint, before.repo, lambda: api.create_commit(before.repo, operations, **options), deadline=None
+    )
+
+
+def card_in(listing: client.Listing, address: str, token: str | None) -> bytes | None:
+    """Return the card in a repository, if there is one."""
+    return client.download(listing, CARD, address, token).read_bytes() if CARD in listing.files else None
 
 
 def _origin_of(model: Model, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:

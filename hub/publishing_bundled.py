@@ -3,15 +3,24 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, HfApi, get_token
+from huggingface_hub import HfApi
 
 from unknot.checkpoints import client
 from unknot.checkpoints.card import write_card
-from unknot.checkpoints.errors import AccessError
 from unknot.checkpoints.locate import CARD
 from unknot.checkpoints.names import bundled_folder, bundled_names, check_repo_id
 from unknot.hub.loading import load
-from unknot.hub.publishing import content_of, known_about, push, repository, same, stored_in
+from unknot.hub.publishing import (
+    card_in,
+    content_of,
+    known_about,
+    push,
+    repository,
+    same,
+    send,
+    stored_in,
+    writing_token,
+)
 
 RESULTS_REPO = "results"
 
@@ -90,27 +99,17 @@ def publish_tables(
     if dry_run:
         say("Dry run: nothing was sent.")
         return ""
-    if not (token := token or get_token()):
-        raise AccessError(f"{address} requires a write token: set HF_TOKEN, or log in with `hf auth login`.")
+    token = writing_token(address, token)
     api = HfApi(endpoint=address, token=token)
     before = repository(api, repo, None, private is not False, address, token)
     card = _card(bundled_tables.names()).encode()
-    contents: dict[str, Any] = {
+    contents: dict[str, str | bytes] = {
         name: str(file.path) for name, file in files.items() if not same(file, before.files.get(name))
     }
-    there = client.download(before, CARD, address, token).read_bytes() if CARD in before.files else b""
-    if not contents and there == card:
+    if not contents and card_in(before, address, token) == card:
         say(f"Nothing to do: {repo}@{before.commit[:7]} holds all of this already.")
         return f"{address}/{repo}"
-    operations = [CommitOperationAdd(*item) for item in sorted((contents | {CARD: card}).items())]
-    done = client.ask(
-        address,
-        repo,
-        lambda: api.create_commit(
-            repo, operations, commit_message="Publish tables of results", parent_commit=before.commit
-        ),
-        deadline=None,
-    )
+    done = send(api, before, contents | {CARD: card}, "Publish tables of results")
     say(f"Published {repo}@{done.oid[:7]}")
     return str(done.commit_url)
 
