@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
     """Headless Chromium, which keeps what pages print and ask for."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")

@@ -1,11 +1,15 @@
 """A real hub over loopback: `unknot hub serve` as a process of its own, and a client's home of our own."""
 
 import base64
+import contextlib
+import functools
+import http.server
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,6 +78,27 @@ class Hub:
 
     def blob(self, sha256: str) -> Path:
         return self.folder / "blobs" / sha256[:2] / sha256
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Files of a folder, without a log."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def web_host():
+    """Serve a folder as any host of static files does."""
+
+    @contextlib.contextmanager
+    def serving(folder: Path):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+    return serving
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,9 @@
 """Models of the zoo in a real browser: the same numbers as in PyTorch, and bounds against hostile files."""
 
 import base64
-import functools
-import http.server
 import json
 import random
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,28 +16,28 @@ from unknot.hub.browser import in_browser
 from unknot.hub.web.pages import PAGE
 from unknot.zoo import MODELS, VAE, BetaVAE, SlotAutoEncoder, SlotMLPSetPredictor, SlotSetPredictor
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver")
-
 RUN = """
 const [config, weights, action, given, done] = arguments;
 import("./models.js").then(async ({ modelOf }) => {
   const { LiveModel } = await import("./live-model.js");
-  const bytes = Uint8Array.from(atob(weights), (letter) => letter.charCodeAt(0)).buffer;
+  const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const bytes = bytesOf(weights).buffer;
   const start = performance.now();
   try {
     const worker = new LiveModel();
     const model = await worker.ask("load", { config, weights: bytes });
-    const arrays = (value) => value.map((row) => Float32Array.from(row));
+    const arrays = ({ shape, base64 }) => {
+      const values = new Float32Array(bytesOf(base64).buffer);
+      const length = values.length / shape[0];
+      return Array.from({ length: shape[0] }, (_, row) => values.subarray(row * length, (row + 1) * length));
+    };
     const asked = {
       encode: () => ({ images: arrays(given) }),
       decode: () => ({ codes: arrays(given) }),
-      look: () => ({ ...given, image: Float32Array.from(given.image), noise: Float64Array.from(given.noise) }),
+      look: () => ({ iterations: given.iterations, image: arrays(given.image)[0], noise: Float64Array.from(arrays(given.noise)[0]) }),
     };
     const entries = (value) => Object.fromEntries(Object.entries(value).map(([name, part]) => [name, plain(part)]));
-    const plain = (value) => ArrayBuffer.isView(value) ? Array.from(value)
+    const plain = (value) => ArrayBuffer.isView(value) ? { base64: btoa(new Uint8Array(Float32Array.from(value).buffer).reduce((text, byte) => text + String.fromCharCode(byte), "")) }
       : Array.isArray(value) ? value.map(plain)
       : value && typeof value === "object" ? entries(value) : value;
     const result = action ? plain(await worker.ask(action, asked[action]())) : model;
@@ -53,41 +50,39 @@ import("./models.js").then(async ({ modelOf }) => {
 """
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Files of a folder, without a word."""
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A page that can import the scripts, under the policy of the static site."""
+def scripts(browser, web_host, tmp_path_factory):
+    """A page that can import the scripts."""
     folder = tmp_path_factory.mktemp("scripts")
     shutil.copytree(PAGE, folder / "page")
     (folder / "index.html").write_text('<!DOCTYPE html><base href="/"><title>scripts</title>')
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_script_timeout(60)
-    driver.get(f"http://127.0.0.1:{server.server_port}/")
-    yield driver
-    driver.quit()
-    server.shutdown()
+    browser.set_script_timeout(60)
+    with web_host(folder) as url:
+        browser.get(url)
+        yield browser
 
 
-def run(browser, folder, action=None, given=None, weights=None):
+def run(scripts, folder, action=None, given=None, weights=None):
     """Ask the page's scripts for a model's outputs; gives the answer, or the message of an error."""
     config = (folder / "config.json").read_text(encoding="utf-8", errors="replace")
     weights = (folder / "model.safetensors").read_bytes() if weights is None else weights
     script = RUN.replace('"./', '"/page/')
-    answer = browser.execute_async_script(script, config, base64.b64encode(weights).decode(), action, given)
+    answer = scripts.execute_async_script(script, config, base64.b64encode(weights).decode(), action, given)
     assert not str(answer.get("error", "")).startswith("page:"), answer
     return answer
+
+
+def sent(tensor):
+    """A tensor as the scripts take it: lists of numbers are slow to send."""
+    content = tensor.detach().float().contiguous().numpy().tobytes()
+    return {"shape": list(tensor.shape), "base64": base64.b64encode(content).decode()}
+
+
+def got(value):
+    """An array of the scripts, or a list of them, as a tensor."""
+    if isinstance(value, list):
+        return torch.stack([got(part) for part in value])
+    return torch.frombuffer(bytearray(base64.b64decode(value["base64"])), dtype=torch.float32)
 
 
 def lively(model):
@@ -117,18 +112,18 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_latents_and_images_are_those_of_pytorch(browser, tmp_path, name, dtype):
+def test_latents_and_images_are_those_of_pytorch(scripts, tmp_path, name, dtype):
     model = lively(BetaVAE(**{"image_shape": (1, 32, 32), "latent_dim": 4} | NETWORKS[name]))
     folder = model.save_pretrained(tmp_path / "model", dtype=dtype)
     loaded = BetaVAE.from_pretrained(folder)
     images, codes = torch.rand(3, *model.image_shape), torch.randn(5, model.latent_dim)
     with torch.no_grad():
         posterior, decoded = loaded.encode(images), loaded.decode(codes).flatten(1)
-    mean, logvar = run(browser, folder, "encode", images.flatten(1).tolist())["result"]
-    torch.testing.assert_close(torch.tensor(mean), posterior.mean, atol=2e-5, rtol=1e-4)
-    torch.testing.assert_close(torch.tensor(logvar), posterior.logvar, atol=2e-5, rtol=1e-4)
-    shown = run(browser, folder, "decode", codes.tolist())["result"]
-    torch.testing.assert_close(torch.tensor(shown), decoded, atol=2e-5, rtol=1e-4)
+    mean, logvar = run(scripts, folder, "encode", sent(images))["result"]
+    torch.testing.assert_close(got(mean), posterior.mean, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(got(logvar), posterior.logvar, atol=2e-5, rtol=1e-4)
+    shown = run(scripts, folder, "decode", sent(codes))["result"]
+    torch.testing.assert_close(got(shown), decoded, atol=2e-5, rtol=1e-4)
 
 
 SLOTS = {
@@ -141,7 +136,7 @@ SLOTS = {
 
 
 @pytest.mark.parametrize("name", SLOTS)
-def test_slots_are_those_of_pytorch(browser, tmp_path, name):
+def test_slots_are_those_of_pytorch(scripts, tmp_path, name):
     cls, more = SLOTS[name]
     model = lively(cls(**{"image_shape": (3, 32, 32), "num_slots": 4, "channels": 8, "strides": (1, 2, 2, 1)} | more))
     folder = model.save_pretrained(tmp_path / "model")
@@ -149,8 +144,8 @@ def test_slots_are_those_of_pytorch(browser, tmp_path, name):
     torch.manual_seed(1)
     noise = torch.randn(1, 4, 64)
     torch.manual_seed(1)  # so that PyTorch starts from the same slots
-    given = {"image": image.flatten().tolist(), "noise": noise.flatten().tolist(), "iterations": 3}
-    answer = run(browser, folder, "look", given)
+    given = {"image": sent(image), "noise": sent(noise), "iterations": 3}
+    answer = run(scripts, folder, "look", given)
     assert "error" not in answer, answer
     with torch.no_grad():
         if cls is SlotAutoEncoder:
@@ -161,8 +156,7 @@ def test_slots_are_those_of_pytorch(browser, tmp_path, name):
             pairs = {"sets": predicted.sets, "attention": predicted.attention}
     for part, value in pairs.items():
         if value is not None:
-            found = torch.tensor(answer["result"][part]).flatten()
-            torch.testing.assert_close(found, value.flatten(), atol=5e-5, rtol=1e-3)
+            torch.testing.assert_close(got(answer["result"][part]).flatten(), value.flatten(), atol=5e-5, rtol=1e-3)
 
 
 def test_the_lists_of_the_page_are_those_of_the_zoo():
@@ -193,24 +187,24 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_configurations_are_refused(browser, tmp_path, make, name):
+def test_hostile_configurations_are_refused(scripts, tmp_path, make, name):
     config, message = HOSTILE[name]
     folder = make().save_pretrained(tmp_path / "model")
     (folder / "config.json").write_text(json.dumps(config))
-    answer = run(browser, folder)
+    answer = run(scripts, folder)
     assert message in answer["error"]
 
 
-def test_large_networks_are_refused_before_anything_is_allocated(browser, tmp_path, make):
+def test_large_networks_are_refused_before_anything_is_allocated(scripts, tmp_path, make):
     """The header names sizes that the file need not have: nothing is believed before it is checked."""
     folder = make().save_pretrained(tmp_path / "model")
     header = json.dumps({"decoder.0.weight": {"dtype": "F16", "shape": [2**40, 2**40], "data_offsets": [0, 2]}})
     weights = len(header).to_bytes(8, "little") + header.encode() + b"\0\0"
-    assert "does not have the size of its shape" in run(browser, folder, weights=weights)["error"]
+    assert "does not have the size of its shape" in run(scripts, folder, weights=weights)["error"]
     wide = {"name": "ResidualDecoder", "width": 4096}
     config = {"model": "BetaVAE", "arguments": {"image_shape": [3, 512, 512], "decoder": wide}}
     (folder / "config.json").write_text(json.dumps(config))
-    assert "error" in run(browser, folder)
+    assert "error" in run(scripts, folder)
 
 
 def mutated(seed, config, weights):
@@ -229,7 +223,7 @@ def mutated(seed, config, weights):
     return json.dumps(config), bytes(weights)
 
 
-def check_mutated(browser, tmp_path, folders, count):
+def check_mutated(scripts, tmp_path, folders, count):
     """Every mutation gives an image or a sentence, at the latest when the worker ends, and the tab keeps working."""
     slowest = 0.0
     for seed in range(count):
@@ -239,34 +233,63 @@ def check_mutated(browser, tmp_path, folders, count):
         folder = tmp_path / "mutated"
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(text)
-        action, given = ("decode", [[0.0] * 3]) if "latent_dim" in config["arguments"] else (None, None)
-        answer = run(browser, folder, action, given, weights)
+        action, given = ("decode", sent(torch.zeros(1, 3))) if "latent_dim" in config["arguments"] else (None, None)
+        answer = run(scripts, folder, action, given, weights)
         assert "result" in answer or isinstance(answer["error"], str)
         slowest = max(slowest, answer["time"])
     print(f"slowest: {slowest:.0f} ms")
-    assert browser.title == "scripts"
+    assert scripts.title == "scripts"
 
 
-def test_mutated_checkpoints_neither_hang_nor_crash_the_tab(browser, tmp_path, make):
+def test_mutated_checkpoints_neither_hang_nor_crash_the_tab(scripts, tmp_path, make):
     slots = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=3, channels=8, strides=(2, 2, 1, 1))
     folders = [make().save_pretrained(tmp_path / "vae"), slots.save_pretrained(tmp_path / "slots")]
-    check_mutated(browser, tmp_path, folders, 40)
+    check_mutated(scripts, tmp_path, folders, 40)
 
 
 @pytest.mark.slow
-def test_mutated_bundled_checkpoints(browser, tmp_path):
+def test_mutated_bundled_checkpoints(scripts, tmp_path):
     names = ("adagvae-dsprites32", "adagvae-rooms32", "slotautoencoder-scenes", "slotsetpredictor-scenes")
     folders = [Path(checkpoints.__file__).parent / "bundled" / name for name in names]
-    check_mutated(browser, tmp_path, folders, 200)
+    check_mutated(scripts, tmp_path, folders, 200)
 
 
-def test_weights_of_another_model_are_refused(browser, tmp_path, make):
+def test_weights_of_another_model_are_refused(scripts, tmp_path, make):
     folder = make().save_pretrained(tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
     save_file(weights | {"more": torch.zeros(1)}, tmp_path / "more.safetensors")
     more = (tmp_path / "more.safetensors").read_bytes()
-    assert "nothing takes more" in run(browser, folder, weights=more)["error"]
+    assert "nothing takes more" in run(scripts, folder, weights=more)["error"]
     del weights["decoder.0.bias"]
     save_file(weights, tmp_path / "less.safetensors")
     less = (tmp_path / "less.safetensors").read_bytes()
-    assert "there is no decoder.0.bias" in run(browser, folder, weights=less)["error"]
+    assert "there is no decoder.0.bias" in run(scripts, folder, weights=less)["error"]
+
+
+def test_an_action_of_too_much_work_is_refused_at_once(scripts, tmp_path):
+    """Work is counted in multiplications, so that a busy machine ends no model that it can run."""
+    model = SlotAutoEncoder(image_shape=(3, 64, 64), num_slots=2, channels=32, slot_dim=16)
+    folder = model.save_pretrained(tmp_path / "model")
+    given = {"image": sent(torch.zeros(1, 3, 64, 64)), "noise": sent(torch.zeros(1, 16 * 32)), "iterations": 10**9}
+    answer = run(scripts, folder, "look", given)
+    assert answer["error"] == "This model is too large to run in a browser."
+
+
+def test_another_model_ends_the_one_before(scripts, tmp_path, make):
+    """Also one that is loading still: what was asked last is shown."""
+    folder = make().save_pretrained(tmp_path / "model")
+    config = (folder / "config.json").read_text()
+    weights = base64.b64encode((folder / "model.safetensors").read_bytes()).decode()
+    answers = scripts.execute_async_script(
+        """const [config, weights, done] = arguments;
+        import("/page/live-model.js").then(async ({ LiveModel }) => {
+          const files = ["application/json," + encodeURIComponent(config), "application/octet-stream;base64," + weights];
+          const load = () => LiveModel.load(...files.map((file) => "data:" + file));
+          const [first, second] = await Promise.allSettled([load(), load()]);
+          second.value.close("done");
+          done([first.reason.message, second.status, await second.value.ask("decode", {}).catch((error) => error.message)]);
+        });""",
+        config,
+        weights,
+    )
+    assert answers == ["Another model was opened.", "fulfilled", "done"]

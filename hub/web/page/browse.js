@@ -225,6 +225,7 @@ function connect() {
   addEventListener("resize", schedule);
   addEventListener("popstate", () => {
     page.state = readHash();
+    page.shownDetail = null; // another address may show the same checkpoint with other latents
     schedule();
   });
 }

@@ -28,6 +28,7 @@ export function button(text, click, attributes = {}) {
 
 export const note = (text) => el("p", { class: "facts" }, text);
 export const warning = (text) => el("p", { class: "problem" }, text);
+export const failure = (message, tryAgain) => el("div", { class: "row failure" }, warning(message), button("Try again", tryAgain));
 export const cells = (tag, values) => values.map((value) => el(tag, {}, value));
 
 export function choice(options, value, attributes) {

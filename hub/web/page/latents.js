@@ -1,8 +1,8 @@
-import { button, el, figureOf, note, notify, section, warning } from "./dom.js";
+import { button, el, failure, figureOf, note, notify, section } from "./dom.js";
 import { canvasOf, drawingField, paint } from "./images.js";
 import { INACTIVE, STEP_VALUES, playerOf } from "./players.js";
 import { embedded, newestOnly } from "./server.js";
-import { page, update } from "./state.js";
+import { page, remember } from "./state.js";
 
 /* Moving the latents of a VAE. */
 
@@ -13,12 +13,21 @@ const REACH = 100;
 export function latentsPart(record) {
   if (!embedded && !record.local) return section("Live latents", note("Download the model to move its latents."));
   if (embedded && !record.live) return drawnPart(record);
-  const place = el("div", {}, note("Loading the model…"));
-  const made = section("Live latents", place);
-  playerOf(record, !embedded)
-    .then(async (player) => place.replaceChildren(...(await livePanel(record, player))))
-    .catch((error) => place.replaceChildren(warning(error.message), ...(embedded ? [drawnPart(record)] : [])));
-  return made;
+  const place = el("div");
+  const open = async () => {
+    place.replaceChildren(note("Loading the model…"));
+    try {
+      const player = await playerOf(record, !embedded);
+      place.replaceChildren(await preview(player));
+      await player.measure();
+      place.replaceChildren(...(await livePanel(record, player, (error) => (player.isStopped ? stopped(error) : notify(error.message)))));
+    } catch (error) {
+      stopped(error);
+    }
+  };
+  const stopped = (error) => place.replaceChildren(failure(error.message, open));
+  open();
+  return section("Live latents", place);
 }
 
 /* Pictures of what each latent does, where a page without a server cannot run the model. */
@@ -59,18 +68,32 @@ function draw(canvas, images, shape) {
 }
 
 /* Latents in the address, so that a link shows the same image. */
-function addressed(count) {
+function addressedLatents(count) {
   const values = page.state.z.split(",").map(Number);
   return page.state.z && values.length === count && values.every((value) => Math.abs(value) <= REACH) ? values : null;
 }
-const toAddress = (codes) => update({ z: codes.map((value) => parseFloat(value.toFixed(3))).join(",") });
+const toAddress = (id, codes) => remember(id, { z: codes.map((value) => parseFloat(value.toFixed(3))).join(",") });
 
-async function livePanel(record, player) {
+const startOf = (player) => {
+  const codes = addressedLatents(player.latents);
+  return codes ? { codes, input: null } : player.first();
+};
+
+/* The first image, before the latents are in order. */
+async function preview(player) {
+  const shape = player.shape ?? [1, 1, 1];
+  const { codes, input } = await startOf(player);
+  const image = draw(canvasOf(shape, { id: "first" }), [await player.decode(codes)], shape);
+  const given = input ? captioned(draw(canvasOf(shape), [input], shape), "Input") : null;
+  return el("div", { class: "latents" }, el("div", { class: "images" }, given, captioned(image, input ? "Reconstruction" : "Start")), note("Ordering the latents…"));
+}
+
+/* The panel of a model; `failed` gets the errors of later actions. */
+async function livePanel(record, player, failed) {
   const { kl, latents } = player;
   const shape = player.shape ?? [1, 1, 1];
   const order = Array.from(kl.keys()).sort((a, b) => kl[b] - kl[a]).slice(0, MAX_SHOWN);
-  const known = addressed(latents);
-  const first = known ? { codes: known, input: null } : await player.first();
+  const first = await startOf(player);
   let started = { ...first, codes: [...first.codes] };
   const codes = [...first.codes];
   const named = (text) => canvasOf(shape, { "aria-label": text });
@@ -78,7 +101,6 @@ async function livePanel(record, player) {
   canvases.now.id = "decoded";
   const wide = [shape[0], shape[1], STEP_VALUES.length * (shape[2] + 1) - 1];
   const strips = new Map(order.map((latent) => [latent, canvasOf(wide, { class: "strip", "aria-label": `What z${latent} does from −2 to 2` })]));
-  const failed = (message) => notify(message);
   const decode = newestOnly(async () => {
     draw(canvases.now, [await player.decode([...codes])], shape);
     canvases.now.dataset.codes = codes.map((value) => value.toFixed(3)).join(",");
@@ -92,7 +114,7 @@ async function livePanel(record, player) {
       strips.get(latent).dataset.drawn = mine;
       if (given.some((value, place) => value !== codes[place])) return; // who moved them asks again
     }
-    toAddress(codes);
+    toAddress(record.id, codes);
   }, failed);
   const moveTo = (values) => {
     codes.splice(0, codes.length, ...values);
@@ -119,7 +141,7 @@ async function livePanel(record, player) {
     try {
       await task(...given);
     } catch (error) {
-      notify(error.message);
+      failed(error);
     }
   };
   const upload = attempt(async (file) => begin(await player.upload(file)));
@@ -138,7 +160,7 @@ async function livePanel(record, player) {
   const more = [
     folded("Interpolate between two images", () => interpolation(player, shape, () => [...codes], moveTo, () => redraw(), attempt)),
     folded(`${SAMPLES} samples of the prior`, () => priorSamples(player, shape, (sample) => begin({ codes: sample, input: null }), attempt)),
-    player.encode ? folded("Draw an image", () => drawing(player, shape, (next) => begin(next), attempt)) : null,
+    player.encode ? folded("Draw an image", () => drawing(player, shape, begin, failed)) : null,
   ];
   await begin(started);
   return [starts, about, panel, ...more.filter(Boolean)];
@@ -199,9 +221,9 @@ function priorSamples(player, shape, choose, attempt) {
   return [el("div", { class: "row" }, button("Draw others", drawAll)), place];
 }
 
-function drawing(player, shape, begin, attempt) {
+function drawing(player, shape, begin, failed) {
   let image = null;
-  const take = newestOnly(async () => begin({ codes: await player.encode(image), input: image }), notify);
+  const take = newestOnly(async () => begin({ codes: await player.encode(image), input: image }), failed);
   return [
     note("Each stroke is encoded as you draw."),
     drawingField(shape, (drawn) => {

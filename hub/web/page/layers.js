@@ -11,6 +11,21 @@ export const MAX_MAP = 8e6;
 const size = (shape) => shape.reduce((product, side) => product * side, 1);
 let columns = new Float64Array(0);
 
+const PAUSE = 200;
+const progress = { report: () => {}, last: 0 };
+
+/* Call `report` between layers, at most five times a second: a worker that computes cannot be asked. */
+export function reportProgress(report) {
+  progress.report = report;
+}
+
+export function tellProgress() {
+  const now = performance.now();
+  if (now - progress.last < PAUSE) return;
+  progress.last = now;
+  progress.report();
+}
+
 /* Memory for intermediate columns, used by one layer at a time. */
 function columnsOf(length) {
   if (columns.length < length) columns = new Float64Array(length);
@@ -93,7 +108,12 @@ export function sequence(layers, shape) {
     cost += next.cost;
     if (cost > MAX_COST) throw new Error("This model is too large to run in a browser.");
   }
-  return { shape, cost, run: (map) => made.reduce((at, next) => next.run(at), map) };
+  const step = (map, next) => {
+    const after = next.run(map);
+    tellProgress();
+    return after;
+  };
+  return { shape, cost, run: (map) => made.reduce(step, map) };
 }
 
 export const linear = (weights, name, outputs, hasBias = true) => ([inputs, ...rest]) => {

@@ -1,8 +1,10 @@
 import { byId } from "./dom.js";
 
-/* A model that runs in this browser, in a worker of its own. One is loaded at a time. */
+/* A model that runs in this browser, in a worker of its own. One is loaded at a time. The worker tells when it begins an
+   action and between layers, and refuses actions of too many multiplications: what ends a model is work, not the wait
+   for a busy machine. */
 
-const MODEL_DEADLINE = 5000;
+const SILENCE = 5000; // between two layers
 const FETCH_DEADLINE = 60_000;
 const MAX_BYTES = 96 << 20;
 let open = null;
@@ -12,7 +14,7 @@ async function bytesOf(url) {
   const inside = byId(url);
   if (inside) return Uint8Array.from(atob(inside.textContent), (letter) => letter.charCodeAt(0)).buffer;
   const response = await fetch(url, { signal: AbortSignal.timeout(FETCH_DEADLINE) }).catch(() => null);
-  if (!response?.ok) throw new Error(`The model could not be loaded (${response?.status ?? "no answer"}). Reload the page.`);
+  if (!response?.ok) throw new Error(`The model could not be loaded (${response?.status ?? "no answer"}). Try again.`);
   const parts = [];
   let size = 0;
   for (const reader = response.body.getReader(); ; ) {
@@ -45,11 +47,13 @@ export class LiveModel {
     this.count = 0;
     this.worker = startWorker();
     this.worker.addEventListener("message", ({ data: { id, result, error } }) => {
-      const asked = this.waiting.get(id);
-      this.waiting.delete(id);
-      clearTimeout(asked?.timer);
-      if (error === undefined) asked?.resolve(result);
-      else asked?.reject(new Error(error));
+      this.hasBegun = true;
+      const request = this.waiting.get(id);
+      const isDone = result !== undefined || error !== undefined;
+      if (isDone) this.waiting.delete(id);
+      this.watch();
+      if (error !== undefined) request?.reject(new Error(error));
+      else if (isDone) request?.resolve(result);
     });
     this.worker.addEventListener("error", (event) => {
       event.preventDefault();
@@ -58,38 +62,41 @@ export class LiveModel {
   }
 
   static async load(config, weights) {
-    const [text, buffer] = await Promise.all([bytesOf(config).then((bytes) => new TextDecoder().decode(bytes)), bytesOf(weights)]);
     const model = new LiveModel();
-    Object.assign(model, await model.ask("load", { config: text, weights: buffer }, [buffer]));
-    return model;
+    try {
+      const [text, buffer] = await Promise.all([bytesOf(config).then((bytes) => new TextDecoder().decode(bytes)), bytesOf(weights)]);
+      return Object.assign(model, await model.ask("load", { config: text, weights: buffer }, [buffer]));
+    } catch (error) {
+      model.close(error.message);
+      throw error;
+    }
   }
 
-  /* The clock runs while the worker is at this question, not while it waits for those before it. */
   ask(action, given, moved = []) {
     if (this.closed) return Promise.reject(new Error(this.closed));
-    const before = this.last ?? Promise.resolve();
-    const asked = before.catch(() => {}).then(
-      () =>
-        new Promise((resolve, reject) => {
-          if (this.closed) return reject(new Error(this.closed));
-          const id = this.count++;
-          const late = () => this.close(`Stopped after ${MODEL_DEADLINE / 1000} seconds: this model takes too long for a browser.`);
-          this.waiting.set(id, { resolve, reject, timer: setTimeout(late, MODEL_DEADLINE) });
-          this.worker.postMessage({ id, action, given }, moved);
-        }),
-    );
-    this.last = asked;
-    return asked;
+    return new Promise((resolve, reject) => {
+      const id = this.count++;
+      this.waiting.set(id, { resolve, reject });
+      this.worker.postMessage({ id, action, given }, moved);
+      if (this.waiting.size === 1) this.watch();
+    });
+  }
+
+  /* End a worker from which nothing is heard. Its first action waits for its scripts. */
+  watch() {
+    clearTimeout(this.timer);
+    if (!this.waiting.size) return;
+    const limit = this.hasBegun ? SILENCE : FETCH_DEADLINE;
+    const late = () => this.close(`Stopped: no layer of this model was computed for ${limit / 1000} seconds.`);
+    this.timer = setTimeout(late, limit);
   }
 
   close(reason) {
     if (this.closed) return;
     this.closed = reason;
+    clearTimeout(this.timer);
     this.worker.terminate();
-    for (const { reject, timer } of this.waiting.values()) {
-      clearTimeout(timer);
-      reject(new Error(reason));
-    }
+    for (const { reject } of this.waiting.values()) reject(new Error(reason));
     this.waiting.clear();
     if (open === this) open = null;
   }

@@ -85,7 +85,8 @@ function vae(config, weights) {
     });
   };
   const cost = { encode: body.cost, decode: draw.cost };
-  return { kind: "latents", shape, latents, cost, encode: inBatches(encode, cost.encode), decode: inBatches(decode, cost.decode) };
+  const work = { encode: (given) => given.images.length * cost.encode, decode: (given) => given.codes.length * cost.decode };
+  return { kind: "latents", shape, latents, cost, work, encode: inBatches(encode, cost.encode), decode: inBatches(decode, cost.decode) };
 }
 
 function mapOf(images, shape) {

@@ -7,6 +7,7 @@ import { address, post } from "./server.js";
 
 const SHEET = 64;
 const STEPS = 11;
+const WORK = 1e9; // multiplications of one action, about a second
 export const STEP_VALUES = Array.from({ length: STEPS }, (_, place) => -2 + (4 * place) / (STEPS - 1));
 export const INACTIVE = 0.01;
 
@@ -30,26 +31,32 @@ class BrowserPlayer {
     Object.assign(this, { model, files, shape: model.shape, latents: model.latents, where: "in this browser" });
   }
 
-  /* Images of the data set, if there are any, and how much each latent tells about them. */
+  get isStopped() {
+    return Boolean(this.model.closed);
+  }
+
+  /* Images of the data set, if there are any. */
   async prepare() {
     this.images = this.files.images ? await readSheet(this.files.images, this.shape, SHEET).catch(() => []) : [];
-    let known = this.images;
-    if (!known.length) {
-      const codes = Array.from({ length: 32 }, (_, place) => gaussians(this.latents, place + 1));
-      known = await this.inParts(codes, (part) => this.model.ask("decode", { codes: part }));
-    }
-    this.kl = new Array(this.latents).fill(0);
-    const parts = [];
-    for (let first = 0; first < known.length; first += 8) parts.push(await this.model.ask("encode", { images: known.slice(first, first + 8) }));
-    for (const [means, logvars] of parts)
-      means.forEach((mean, n) => mean.forEach((value, d) => (this.kl[d] += (value ** 2 + Math.exp(logvars[n][d]) - logvars[n][d] - 1) / 2 / known.length)));
     this.hasImages = this.images.length > 0;
   }
 
-  async inParts(items, run) {
-    const results = [];
-    for (let first = 0; first < items.length; first += STEPS) results.push(...(await run(items.slice(first, first + STEPS))));
-    return results;
+  /* How much each latent tells about images: of fewer where a model is slow. */
+  async measure() {
+    const count = Math.min(this.hasImages ? this.images.length : 32, Math.max(4, Math.floor((2 * WORK) / this.model.cost.encode)));
+    const codes = Array.from({ length: count }, (_, place) => gaussians(this.latents, place + 1));
+    const known = this.hasImages ? this.images.slice(0, count) : await this.decodeAll(codes);
+    this.kl = new Array(this.latents).fill(0);
+    for (const images of this.parts(known, "encode")) {
+      const [means, logvars] = await this.model.ask("encode", { images });
+      means.forEach((mean, n) => mean.forEach((value, d) => (this.kl[d] += (value ** 2 + Math.exp(logvars[n][d]) - logvars[n][d] - 1) / 2 / count)));
+    }
+  }
+
+  /* Few at a time, so that an action is short and what is asked in between is not kept waiting. */
+  parts(items, action) {
+    const together = Math.max(1, Math.min(STEPS, Math.floor(WORK / this.model.cost[action])));
+    return Array.from({ length: Math.ceil(items.length / together) }, (_, place) => items.slice(place * together, (place + 1) * together));
   }
 
   async encode(image) {
@@ -61,8 +68,10 @@ class BrowserPlayer {
     return (await this.model.ask("decode", { codes: [codes] }))[0];
   }
 
-  decodeAll(list) {
-    return this.inParts(list, (codes) => this.model.ask("decode", { codes }));
+  async decodeAll(list) {
+    const images = [];
+    for (const codes of this.parts(list, "decode")) images.push(...(await this.model.ask("decode", { codes })));
+    return images;
   }
 
   strip(codes, latent) {
@@ -119,6 +128,9 @@ class ServerPlayer {
   async prepare() {
     this.begun = await this.take(await this.ask("start", { origin: "any", seed: 0 }));
   }
+
+  /* The server measured it when it began. */
+  async measure() {}
 
   async sample() {
     return { codes: gaussians(this.latents, sharedSeed()), input: null };

@@ -1,13 +1,17 @@
-import { button, el, figureOf, note, pixelsNode, section, table, warning } from "./dom.js";
+import { button, el, failure, figureOf, note, pixelsNode, section, table } from "./dom.js";
 import { canvasOf, paint, readSheet, readUpload } from "./images.js";
 import { acceptDrop, fileInput } from "./latents.js";
 import { LiveModel } from "./live-model.js";
 import { gaussians } from "./players.js";
 import { address, embedded, newestOnly, post } from "./server.js";
+import { own, page, remember } from "./state.js";
 
 /* Models that take an image apart: slots with their masks, or the objects that they believe to see. */
 
 const MOST_SCENES = 16;
+const MOST_ITERATIONS = 12;
+const MOST_SLOTS = 16;
+const MOST_SEED = 2 ** 31 - 1;
 /* Where the classes of an object's 19 numbers are, as in `core/clevr_objects.py`. */
 export const CLASSES = [
   ["size", 3, ["small", "large"]],
@@ -69,7 +73,12 @@ export function scenesPart(record) {
   if (embedded && !record.live) return record.seen ? section(title, ...sceneOf(record.seen)) : null;
   if (!embedded && !record.local) return section(title, note("Download the model to use it."));
   const place = el("div");
-  const requested = { seed: 0, iterations: own0(record, "num_iterations", 3), slots: own0(record, "num_slots", 7), file: null };
+  const requested = {
+    seed: addressedNumber("scene", 0, MOST_SEED, 0),
+    iterations: addressedNumber("iterations", 1, MOST_ITERATIONS, argumentOf(record, "num_iterations", 3)),
+    slots: addressedNumber("slots", 1, MOST_SLOTS, argumentOf(record, "num_slots", 7)),
+    file: null,
+  };
   const onServer = async ({ seed, iterations, slots, file }) => {
     const query = new URLSearchParams({ seed, iterations, slots });
     const answer = file
@@ -77,6 +86,7 @@ export function scenesPart(record) {
       : await post(address(record.id, "look"), { origin: "data", seed, iterations, slots });
     return answer.json();
   };
+  const hasSlots = record.arguments?.num_iterations !== undefined;
   let viewer = null;
   const open = async () => {
     const here = record.live && (await SceneViewer.load(record.live).catch((error) => (embedded ? Promise.reject(error) : null)));
@@ -84,10 +94,12 @@ export function scenesPart(record) {
   };
   const look = newestOnly(
     async () => {
-      if (!viewer) await open();
-      place.replaceChildren(...sceneOf(await viewer.look(requested)));
+      if (!viewer || viewer.model?.closed) await open();
+      const { seed, iterations, slots, file } = requested;
+      place.replaceChildren(...sceneOf(await viewer.look({ seed, iterations, slots, file })));
+      remember(record.id, { scene: file ? "" : String(seed), ...(hasSlots ? { iterations: String(iterations), slots: String(slots) } : {}) });
     },
-    (message) => place.replaceChildren(warning(message), ...(record.seen ? sceneOf(record.seen) : [])),
+    (error) => place.replaceChildren(failure(error.message, look)),
   );
   const slider = (name, text, most) => {
     const shown = el("output", {}, String(requested[name]));
@@ -105,12 +117,11 @@ export function scenesPart(record) {
   };
   const file = fileInput(take);
   const another = button("another scene", () => {
-    Object.assign(requested, { seed: Math.floor(Math.random() * 2 ** 31), file: null });
+    Object.assign(requested, { seed: Math.floor(Math.random() * MOST_SEED), file: null });
     look();
   });
   const bar = el("div", { class: "row starts" }, "Look at", another, button("an image of yours…", () => file.click()), file);
-  const hasSlots = record.arguments?.num_iterations !== undefined;
-  const sliders = hasSlots ? el("div", { class: "row sliders" }, slider("iterations", "Iterations", 12), slider("slots", "Slots", 16)) : null;
+  const sliders = hasSlots ? el("div", { class: "row sliders" }, slider("iterations", "Iterations", MOST_ITERATIONS), slider("slots", "Slots", MOST_SLOTS)) : null;
   place.replaceChildren(note("Loading the model…"));
   look();
   const made = section(title, bar, sliders, place);
@@ -124,16 +135,17 @@ export function matricesPart(record) {
   if (embedded) return record.seen ? section(title, ...matrixOf(record.seen)) : null;
   if (!record.local) return section(title, note("Download the model to use it."));
   const place = el("div", {}, note("Loading the model…"));
-  let seed = 0;
+  let seed = addressedNumber("scene", 0, MOST_SEED, 0);
   const look = newestOnly(
     async () => {
       const answer = await post(address(record.id, "look"), { origin: "data", seed });
       place.replaceChildren(...matrixOf(await answer.json()));
+      remember(record.id, { scene: String(seed) });
     },
-    (message) => place.replaceChildren(warning(message)),
+    (error) => place.replaceChildren(failure(error.message, look)),
   );
   const another = button("another matrix", () => {
-    seed = Math.floor(Math.random() * 2 ** 31);
+    seed = Math.floor(Math.random() * MOST_SEED);
     look();
   });
   look();
@@ -151,9 +163,15 @@ function matrixOf({ context, answers, right, picked }) {
   return [el("div", { class: "matrix" }, panels, asked), el("div", { class: "scene answers" }, answers.map(answerOf))];
 }
 
-function own0(record, name, otherwise) {
-  const value = record.arguments && Object.hasOwn(record.arguments, name) ? record.arguments[name] : otherwise;
+function argumentOf(record, name, otherwise) {
+  const value = own(record.arguments, name);
   return Number.isInteger(value) ? value : otherwise;
+}
+
+/* A whole number of the address. */
+function addressedNumber(name, least, most, otherwise) {
+  const value = Number(page.state[name] || NaN);
+  return Number.isInteger(value) && value >= least && value <= most ? value : otherwise;
 }
 
 function sceneOf(seen) {

@@ -53,7 +53,7 @@ export function newestOnly(task, failed) {
         await task();
       }
     } catch (error) {
-      failed(error.message);
+      failed(error);
     } finally {
       isBusy = false;
     }

@@ -1,4 +1,4 @@
-import { batchNorm, convolution, linear, margin, product, relu, sequence, sigmoid, transposed } from "./layers.js";
+import { batchNorm, convolution, linear, margin, product, relu, sequence, sigmoid, tellProgress, transposed } from "./layers.js";
 import { count, margins, shapeOf } from "./networks.js";
 
 /* Models with slots, as `zoo/slot_attention.py`, `slot_encoders.py`, `object_discovery.py` and `set_prediction.py` define
@@ -154,6 +154,7 @@ function attentionOf(weights, { num_slots, slot_dim, initial = "gaussian", offse
     const turned = transposeRows(x, n, inputs);
     let attention = null;
     for (let t = 0; t < iterations; t++) {
+      tellProgress();
       const q = product(query(normSlots(slots)), key(), k, width, inputs);
       attention = product(q, turned, k, inputs, n);
       for (let at = 0; at < n; at++) {
@@ -174,7 +175,9 @@ function attentionOf(weights, { num_slots, slot_dim, initial = "gaussian", offse
     }
     return { slots, attention };
   };
-  return { width, isLearned, start, run };
+  /* Multiplications of `run`. */
+  const work = (slots, n, iterations) => slots * iterations * (2 * n * inputs + width * (2 * inputs + 7 * width + 2 * hidden));
+  return { width, isLearned, start, run, work };
 }
 
 function slotDecoder(weights, width, { channels, image_shape, padding }) {
@@ -245,7 +248,7 @@ export function slotModel(config, weights) {
   if (config.model === "SlotAutoEncoder" && config.arguments.decoder) throw new Error("A model with slots and a decoder of its own runs in Python only.");
   const tokens = tokensOf(weights, record);
   const { shape } = tokens;
-  const base = { kind: "slots", shape, slots, iterations, width: record.slot_dim, cost: { look: tokens.cost } };
+  const base = { kind: "slots", shape, slots, iterations, width: record.slot_dim };
   if (config.model === "SlotMLPSetPredictor") {
     const { pooled = 8, hidden_dim = 512, slot_dim } = record;
     const inputs = tokens.channels * count(pooled, "pooled", 64) ** 2;
@@ -256,10 +259,14 @@ export function slotModel(config, weights) {
       const rows = mlp.run({ data: pool(tokens.run(image), tokens, pooled), shape: [inputs], count: 1 }).data;
       return { sets: head(rows), attention: null };
     };
-    return { ...base, kind: "sets", iterations: null, look };
+    return { ...base, kind: "sets", iterations: null, work: { look: () => tokens.cost + mlp.cost }, look };
   }
   const attention = attentionOf(weights, record, tokens.channels);
   base.isLearned = attention.isLearned;
+  const workWith = (perSlot) => ({ noise, iterations }) => {
+    const found = noise.length / attention.width;
+    return tokens.cost + attention.work(found, tokens.height * tokens.width, iterations) + found * perSlot;
+  };
   const find = (image, noise, steps) => attention.run(tokens.run(image), attention.start(noise.length / attention.width, noise), steps);
   if (config.model === "SlotSetPredictor") {
     const head = headOf(weights, attention.width);
@@ -267,13 +274,13 @@ export function slotModel(config, weights) {
       const found = find(image, noise, steps);
       return { sets: head(found.slots), attention: found.attention, places: [tokens.height, tokens.width] };
     };
-    return { ...base, kind: "sets", look };
+    return { ...base, kind: "sets", work: { look: workWith(0) }, look };
   }
   const embed = position(weights, "position", attention.width);
   const decoder = slotDecoder(weights, attention.width, record);
   const small = shape.slice(1).map((side) => Math.ceil(side / 16));
   const look = (image, noise, steps) => decompose(embed, decoder, find(image, noise, steps).slots, attention.width, small, shape);
-  return { ...base, cost: { look: tokens.cost + slots * decoder.cost }, look };
+  return { ...base, work: { look: workWith(decoder.cost) }, look };
 }
 
 /* A slot to the 19 numbers of an object. */

@@ -21,7 +21,9 @@ export const FIELDS = new Map([
 /* What differs between trainings of one setting. */
 const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything", "core_seconds", "commit"]);
 const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
-const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth", "z"];
+const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
+/* What is shown of one checkpoint: its latents, or the scene and how it is taken apart. */
+const OPENED = ["z", "scene", "slots", "iterations"];
 const SWITCHES = ["turned", "grouped", "log"];
 
 export const store = { checkpoints: [], known: new Map(), facts: {}, default: [], scores: [], main: [], settings: [] };
@@ -98,7 +100,7 @@ export function readHash() {
     if (Number.isFinite(parseFloat(value))) min.set(name, parseFloat(value));
   }
   const state = { view: VIEWS.includes(text("view")) ? text("view") : "gallery", min, sort: text("sort", BEST) };
-  for (const name of TEXTS) state[name] = text(name);
+  for (const name of [...TEXTS, ...OPENED]) state[name] = text(name);
   for (const name of SWITCHES) state[name] = text(name) === "1";
   state.compare = text("compare").split(",").filter(Boolean).slice(0, MAX_COMPARED);
   return state;
@@ -121,12 +123,15 @@ export function update(change, isStep = false) {
   schedule();
 }
 
-export const show = (view) => update({ view, open: "", z: "" }, true);
-export const openDetail = (id) => update({ view: "detail", open: id, z: "" }, true);
+const unopened = Object.fromEntries(OPENED.map((name) => [name, ""]));
+/* Into the address, if the checkpoint is open still. */
+export const remember = (id, change) => page.state.open === id && update(change);
+export const show = (view) => update({ view, open: "", ...unopened }, true);
+export const openDetail = (id) => update({ view: "detail", open: id, ...unopened }, true);
 
 export function closeDetail() {
   page.returnTo = page.state.open;
-  update({ view: page.lastList, open: "", z: "" }, true);
+  show(page.lastList);
 }
 
 /* One render per frame, however often it is asked for */
