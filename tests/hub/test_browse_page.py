@@ -1,6 +1,7 @@
 """The page in a real browser: what people do with it, and what a stranger's card must not do."""
 
 import contextlib
+import json
 import random
 import shutil
 import threading
@@ -20,7 +21,7 @@ from unknot.hub.browser.export import export
 from unknot.hub.browser.index import Index
 from unknot.hub.model_index import model_index
 from unknot.hub.web import serving
-from unknot.zoo import WReN
+from unknot.zoo import SlotAutoEncoder, WReN
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
@@ -562,6 +563,72 @@ def test_export_opens_from_a_file(browser, folder, tmp_path, monkeypatch):
     assert page.wait(lambda: browser.execute_script(image, page.one(".markdown img"))) == 40
     assert page.problems() == []
     assert browser.title == "unknot: checkpoints"
+
+
+@pytest.fixture(scope="module")
+def site(folder, tmp_path_factory, web_host):
+    """A folder of static files on a host, and its address."""
+    slots = SlotAutoEncoder(image_shape=(3, 32, 32), num_slots=3, channels=8, strides=(2, 2, 1, 1))
+    saved = slots.save_pretrained(tmp_path_factory.mktemp("models") / "slots")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setattr(refs, "BUNDLED", folder / "none")
+        site = export(tmp_path_factory.mktemp("site") / "site", [folder, saved], say=lambda text: None)
+    with web_host(site) as url:
+        yield site, url
+
+
+@pytest.fixture
+def static(browser, site):
+    page = Page(browser, site[1])
+    page.problems()
+    page.open("#sort=ref")
+    yield page
+    assert page.problems() == []
+
+
+def test_a_static_site_asks_its_own_host_alone(static, site):
+    static.browser.get_log("performance")
+    static.open("#sort=ref")
+    static.click(".card h2 a", text="alpha")
+    static.wait(lambda: len(static.all(".strip[data-drawn]")) == 3)
+    events = [json.loads(entry["message"])["message"] for entry in static.browser.get_log("performance")]
+    sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert any(url.endswith("model.safetensors") for url in sent)
+    assert [url for url in sent if not url.startswith((site[1], "data:", "about:"))] == []
+
+
+def test_a_link_shows_the_same_slots(static):
+    static.click(".card h2 a", text="slots")
+    static.wait(lambda: len(static.all(".slots .slot")) == 3)
+    static.browser.execute_script("""
+        const slider = document.querySelector("[data-name=slots]");
+        slider.value = 5;
+        slider.dispatchEvent(new Event("input"));""")
+    static.wait(lambda: len(static.all(".slots .slot")) == 5)
+    static.click("button", text="another scene")
+    static.wait(lambda: "scene=" in static.browser.current_url and "scene=0" not in static.browser.current_url)
+    assert "slots=5" in static.browser.current_url
+    shown = pixels(static, ".slots canvas")
+    static.browser.refresh()
+    static.wait(lambda: len(static.all(".slots .slot")) == 5)
+    assert pixels(static, ".slots canvas") == shown
+
+
+def test_a_failed_load_can_be_tried_again(static, site):
+    static.click(".card h2 a", text="beta")
+    static.wait(lambda: len(static.all(".strip[data-drawn]")) == 3)
+    weights = site[0] / "models" / static.one("#detail").get_attribute("data-id") / "model.safetensors"
+    weights.rename(weights.with_suffix(".away"))
+    try:
+        static.browser.refresh()
+        static.wait(lambda: "could not be loaded (404). Try again." in static.text(".failure"))
+    finally:
+        weights.with_suffix(".away").rename(weights)
+    assert [problem for problem in static.problems() if "404" not in problem] == []
+    static.click(".failure button")
+    static.wait(lambda: len(static.all(".strip[data-drawn]")) == 3)
+    assert static.all(".failure") == []
 
 
 def test_nothing_here_says_what_to_do(browser, tmp_path, monkeypatch):

@@ -34,10 +34,16 @@ import("./models.js").then(async ({ modelOf }) => {
     const asked = {
       encode: () => ({ images: arrays(given) }),
       decode: () => ({ codes: arrays(given) }),
-      look: () => ({ iterations: given.iterations, image: arrays(given.image)[0], noise: Float64Array.from(arrays(given.noise)[0]) }),
+      look: () => ({
+        iterations: given.iterations,
+        image: arrays(given.image)[0],
+        noise: Float64Array.from(arrays(given.noise)[0]),
+      }),
     };
     const entries = (value) => Object.fromEntries(Object.entries(value).map(([name, part]) => [name, plain(part)]));
-    const plain = (value) => ArrayBuffer.isView(value) ? { base64: btoa(new Uint8Array(Float32Array.from(value).buffer).reduce((text, byte) => text + String.fromCharCode(byte), "")) }
+    const textOf = (bytes) => btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), ""));
+    const plain = (value) => ArrayBuffer.isView(value)
+      ? { base64: textOf(new Uint8Array(Float32Array.from(value).buffer)) }
       : Array.isArray(value) ? value.map(plain)
       : value && typeof value === "object" ? entries(value) : value;
     const result = action ? plain(await worker.ask(action, asked[action]())) : model;
@@ -283,11 +289,12 @@ def test_another_model_ends_the_one_before(scripts, tmp_path, make):
     answers = scripts.execute_async_script(
         """const [config, weights, done] = arguments;
         import("/page/live-model.js").then(async ({ LiveModel }) => {
-          const files = ["application/json," + encodeURIComponent(config), "application/octet-stream;base64," + weights];
+          const files = ["application/json," + encodeURIComponent(config), "application/zip;base64," + weights];
           const load = () => LiveModel.load(...files.map((file) => "data:" + file));
           const [first, second] = await Promise.allSettled([load(), load()]);
           second.value.close("done");
-          done([first.reason.message, second.status, await second.value.ask("decode", {}).catch((error) => error.message)]);
+          const after = await second.value.ask("decode", {}).catch((error) => error.message);
+          done([first.reason.message, second.status, after]);
         });""",
         config,
         weights,

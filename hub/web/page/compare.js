@@ -1,4 +1,4 @@
-import { byId, button, cells, el, grid, note, number, section, table } from "./dom.js";
+import { brokenName, byId, button, cells, el, grid, note, number, section, table } from "./dom.js";
 import { BEST, MAX_COMPARED, detailOf, isLower, label, nameOf, openDetail, own, page, pictured, score, selected, sorted, spread, store } from "./state.js";
 
 const OFFERED = 8;
@@ -15,13 +15,19 @@ export async function showCompare(toggle) {
 /* What to compare: the best of each data set, with a box each. */
 function suggestions(ids, toggle) {
   const sets = Map.groupBy(sorted(pictured(selected()), BEST, false), (row) => row.dataset ?? "No data set");
-  const [x, y] = store.main;
   const boxOf = (row) => el("input", { type: "checkbox", checked: ids.includes(row.id), "aria-label": `Compare ${nameOf(row)}`, change: () => toggle(row.id) });
-  const line = (row) => [boxOf(row), button(nameOf(row), () => openDetail(row.id), { class: "link" }), row.model ?? "–", number(score(row, x)), number(score(row, y))];
-  const part = ([name, rows]) => section(name, table(["", "name", "method", x ? label(x) : "", y ? label(y) : ""], rows.slice(0, OFFERED).map(line)));
+  const part = ([name, all]) => {
+    const rows = all.slice(0, OFFERED);
+    const known = (names) => names.filter((name) => rows.some((row) => score(row, name) !== undefined)).slice(0, 2);
+    const scores = known(store.main).length ? known(store.main) : known(store.scores);
+    const line = (row) => [boxOf(row), nameButton(row), row.model ?? "–", ...scores.map((name) => number(score(row, name)))];
+    return section(name, table(["", "name", "method", ...scores.map(label)], rows.map(line)));
+  };
   const hint = `Choose two to ${MAX_COMPARED} checkpoints to see them side by side${ids.length ? "; one is chosen" : ""}. These are the best of each data set; others can be ticked in the gallery and the table.`;
-  return [note(hint), el("div", { class: "columns" }, [...sets].map(part))];
+  return [note(hint), el("div", { class: "columns choices" }, [...sets].map(part))];
 }
+
+const nameButton = (row) => button(brokenName(nameOf(row)), () => openDetail(row.id), { class: "link" });
 
 function comparison(rows, toggle) {
   const line = (title, nodes) => el("tr", {}, el("th", { scope: "row" }, title), nodes);
@@ -30,7 +36,7 @@ function comparison(rows, toggle) {
   const head = rows.map((row) => {
     const named = { class: "quiet", "aria-label": `Remove ${nameOf(row)}` };
     const remove = button("Remove", () => toggle(row.id), named);
-    return el("th", { scope: "col" }, button(nameOf(row), () => openDetail(row.id), { class: "link" }), remove);
+    return el("th", { scope: "col" }, nameButton(row), remove);
   });
   const each = (cell) => cells("td", rows.map(cell));
   const picture = (row) => {

@@ -88,8 +88,8 @@ function factList(record) {
   ];
   const known = facts.filter(([, value]) => value !== null && value !== undefined);
   const entry = ([name, value]) => {
-    const isLong = String(value).length > 24;
-    return el("div", { class: isLong && "whole" }, el("dt", {}, name), el("dd", {}, String(value)));
+    const { length } = String(value);
+    return el("div", { class: length > 44 ? "whole" : length > 20 && "long" }, el("dt", {}, name), el("dd", {}, String(value)));
   };
   return el("dl", { class: "about" }, known.map(entry));
 }

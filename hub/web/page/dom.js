@@ -26,6 +26,9 @@ export function button(text, click, attributes = {}) {
   return el("button", { type: "button", click, ...attributes }, text);
 }
 
+/* A name that may be broken after its slashes, before it is anywhere else. */
+export const brokenName = (name) => name.split(/(?<=\/)/).flatMap((part) => [part, el("wbr")]);
+
 export const note = (text) => el("p", { class: "facts" }, text);
 export const warning = (text) => el("p", { class: "problem" }, text);
 export const failure = (message, tryAgain) => el("div", { class: "row failure" }, warning(message), button("Try again", tryAgain));

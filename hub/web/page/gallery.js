@@ -1,13 +1,10 @@
-import { byId, button, el, note, number, warning } from "./dom.js";
+import { brokenName, byId, button, el, note, number, warning } from "./dom.js";
 import { BEST, SORTS, hashOf, label, nameOf, openDetail, page, pictured, score, sorted, spread, store, update } from "./state.js";
 
 const MAIN_SCORES = 3;
 const SHOWN = 120;
 const cards = new Map();
 let limit = SHOWN;
-
-/* A name that may be broken after its slashes, before it is anywhere else. */
-const brokenAt = (name) => name.split(/(?<=\/)/).flatMap((part) => [part, el("wbr")]);
 
 function thumbnail(row) {
   const none = () => el("div", { class: "thumb none", "aria-hidden": "true" }, row.model ?? "?");
@@ -28,7 +25,7 @@ function scoreList(row, scores) {
 function makeCard(row, scores, toggle) {
   const named = { "aria-label": `Compare ${nameOf(row)}` };
   const box = el("input", { type: "checkbox", change: () => toggle(row.id), ...named });
-  const link = el("a", { href: hashOf({ ...page.state, view: "detail", open: row.id }), title: row.ref }, brokenAt(nameOf(row)));
+  const link = el("a", { href: hashOf({ ...page.state, view: "detail", open: row.id }), title: row.ref }, brokenName(nameOf(row)));
   link.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();

@@ -10,7 +10,7 @@ const seen = { rows: [], columns: [], numeric: new Set(), toggle: () => {} };
 function defaultColumns(rows) {
   const differs = (name) => new Set(rows.map((row) => JSON.stringify(own(row.arguments, name)))).size > 1;
   const settings = store.varying.filter(differs).slice(0, 4).map((name) => `arg:${name}`);
-  const scores = store.scores.filter((name) => rows.some((row) => score(row, name) !== undefined)).slice(0, 5);
+  const scores = [...new Set([...store.main, ...store.scores])].filter((name) => rows.some((row) => score(row, name) !== undefined)).slice(0, 5);
   return ["model", "dataset", "seed", ...scores, ...settings];
 }
 
