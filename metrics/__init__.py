@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unknot.metrics.scores import Scores
     from unknot.metrics.scoring import score
 
-# The functions need no Lightning, and reading scores not even torch.
+# The functions do not need Lightning, and reading scores does not need torch.
 _HOMES = {
     "callbacks": ["ScoreCallback", "SetScores"],
     "draws": ["Draws"],

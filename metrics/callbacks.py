@@ -1,4 +1,4 @@
-"""Score a model while it trains: scores of latents, and of predicted sets."""
+"""Callbacks that score a model during training: latents or predicted sets."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,18 +12,18 @@ from unknot.metrics.functional.sets import THRESHOLDS
 
 
 class ScoreCallback(pl.Callback):
-    """Run :func:`unknot.metrics.evaluate` every ``every_n_steps`` training steps and log the scores as ``score/NAME``.
+    """Callback that runs :func:`unknot.metrics.evaluate` every ``every_n_steps`` steps and logs ``score/NAME``.
 
-    Nothing of the training changes: the draws have generators of their own. Every rank scores the same weights on the
-    same draws, so that a ``ModelCheckpoint(monitor="score/mig", mode="max")`` decides alike on all of them.
+    Training is not affected: the samples have their own random generators. Every rank scores the same weights on the
+    same samples, so that a ``ModelCheckpoint(monitor="score/mig", mode="max")`` takes the same decision on all of them.
 
     Args:
-        dataset: where factors and images are drawn from.
-        metrics: names of scores or groups; ``["mig"]`` takes a second where the default takes some.
-        every_n_steps: how often.
-        num_train: samples to fit or to score on. Fewer than the thesis' 10,000 are quicker and noisier.
-        num_test: further samples.
-        seed: of the draws, the same every time, so that scores compare.
+        dataset: data set to draw factors and images from.
+        metrics: names of scores or groups; ``["mig"]`` takes about a second, the default several.
+        every_n_steps: steps between scores.
+        num_train: samples to fit or score on. Fewer than the thesis' 10,000 are faster and noisier.
+        num_test: further samples to test on.
+        seed: seed of the samples, the same every time, so that scores are comparable.
 
     >>> from unknot.datamodules import DSprites
     >>> callback = ScoreCallback(DSprites(), metrics=["mig"], every_n_steps=1000)
@@ -44,29 +44,29 @@ class ScoreCallback(pl.Callback):
         self._scored_at = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score from the step after this one: a callback may serve several fits, and one that resumes."""
+        """Start counting steps here: a callback may be used for several fits, or for a resumed one."""
         self._scored_at = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Score when it is time."""
+        """Score if it is time."""
         step = trainer.global_step
-        if step % self.every_n_steps or step == self._scored_at:  # accumulated gradients: several batches, one step
+        if step % self.every_n_steps or step == self._scored_at:  # several batches may make one step
             return
         self._scored_at = step
         scores = evaluate(pl_module, self.dataset, self.metrics, self.num_train, self.num_test, self.seed)
         named = {f"score/{name}": value for name, value in scores.flat().items()}
         pl_module.log_dict(named, logger=False, batch_size=1)  # for callbacks that monitor them
-        for logger in trainer.loggers:  # now, whichever steps the loggers are due at
+        for logger in trainer.loggers:  # now, whatever the loggers' interval
             logger.log_metrics(named, step=step)
 
 
 class SetScores(pl.Callback):
-    """Log the average precision of a set predictor on the validation data as ``val/ap_...``.
+    """Callback that logs the average precision of a set predictor on the validation data as ``val/ap_...``.
 
     Args:
-        thresholds: distances.
+        thresholds: distance thresholds.
     """
 
     def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
@@ -74,13 +74,13 @@ class SetScores(pl.Callback):
         self.metric = SetAveragePrecision(self.thresholds)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the scores of the last time."""
+        """Reset the scores."""
         self.metric = SetAveragePrecision(self.thresholds).to(pl_module.device)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Score the sets that the loss was of; a model whose step does not give them predicts once more."""
+        """Score the sets returned by the validation step, or predict them if the step does not return them."""
         images, targets, *_ = batch
         given = isinstance(outputs, dict) and "sets" in outputs
         self.metric.update(outputs["sets"] if given else pl_module(images), targets)

@@ -1,4 +1,4 @@
-"""Scores that take more than one call of a function of codes and factors: interventions, predictions, objectives."""
+"""Scores that need more than codes and factors: interventions, predictions, objectives."""
 
 from collections.abc import Iterator
 
@@ -14,17 +14,17 @@ from unknot.metrics.draws import BATCH, Draws
 from unknot.metrics.functional.checks import Floats, Ints, accuracies
 from unknot.metrics.functional.trees import fit_trees
 
-VOTE = 64  # images in a batch that agrees in one factor
-VOTES_AT_ONCE = 500  # bounds the memory
-SIZES = (10, 100, 1000, 10_000)  # of the downstream training sets
+VOTE = 64  # images per batch that share one factor
+VOTES_AT_ONCE = 500  # limits memory
+SIZES = (10, 100, 1000, 10_000)  # sizes of the downstream training sets
 SENSITIVE_SAMPLES = 100  # for each value of a sensitive factor
 INTERVENTIONS = 10  # for each target, under covariate shift
 
 
 def aggregation(draws: Draws) -> dict[str, float]:
-    """Every aggregation of every factor-code matrix, and the thresholds at which factors get codes and merge.
+    """All aggregations of all factor-code matrices, and the thresholds at which factors are connected and merge.
 
-    The score itself is what the chapter advises: DCI of boosted trees and of mutual information, their mean.
+    The score itself is the chapter's recommendation: the mean of DCI of boosted trees and of mutual information.
     """
     scores: dict[str, float] = {}
     names = ("importance", "information", "predictability")
@@ -45,7 +45,7 @@ def aggregation(draws: Draws) -> dict[str, float]:
 
 
 def beta_vae(draws: Draws) -> dict[str, float]:
-    """Compute the BetaVAE score: codes of pairs of images that share one factor, and which one it is."""
+    """BetaVAE score: features of pairs of images that share one factor, and the index of that factor."""
     generator = draws.generator("beta_vae")
 
     def features(count: int) -> tuple[Floats, Ints]:
@@ -66,7 +66,7 @@ def beta_vae(draws: Draws) -> dict[str, float]:
 
 
 def factor_vae(draws: Draws) -> dict[str, float]:
-    """Compute the FactorVAE score: votes of the code that varies least while one factor is held."""
+    """FactorVAE score: votes of the latent that varies least while one factor is fixed."""
     generator = draws.generator("factor_vae")
     global_std = draws.train[0].std(0, ddof=1) if draws.num_train > 1 else np.zeros(draws.train[0].shape[1])
     if (global_std < 0.05).all() or max(draws.dataset.factor_space.sizes) == 1:
@@ -87,9 +87,9 @@ def factor_vae(draws: Draws) -> dict[str, float]:
 
 
 def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Indices of factors to hold fixed ``[B]``, and random factors ``[B, 64, F]``, a few hundred votes at a time.
+    """Draw indices of factors to fix ``[B]``, and random factors ``[B, 64, F]``, a few hundred batches at a time.
 
-    A factor with a single value is always fixed, and never asked for.
+    Factors with a single value are never chosen.
     """
     space = draws.dataset.factor_space
     candidates = torch.tensor([index for index, size in enumerate(space.sizes) if size > 1])
@@ -103,7 +103,7 @@ def _fixed_factor_batches(draws: Draws, count: int, generator: torch.Generator) 
 
 
 def downstream(draws: Draws, classifier: str) -> dict[str, float]:
-    """Accuracy after 10 to 10,000 samples, on as many further ones as there are to learn from, and their ratio."""
+    """Accuracy after 10 to 10,000 samples, tested on as many further samples, and sample efficiency."""
     name = f"downstream_{classifier}"
     codes, factors = draws.train
     test_codes, test_factors = draws.downstream
@@ -126,7 +126,7 @@ def downstream(draws: Draws, classifier: str) -> dict[str, float]:
 
 
 def covariate_shift(draws: Draws) -> dict[str, float]:
-    """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
+    """Accuracy if another factor is fixed to one value in training and takes only its other values in the test."""
     space = draws.dataset.factor_space
     varied = [index for index, size in enumerate(space.sizes) if size > 1]
     if len(varied) < 2:
@@ -136,7 +136,7 @@ def covariate_shift(draws: Draws) -> dict[str, float]:
     for _ in trange(INTERVENTIONS, desc="interventions", disable=None, leave=False):
         frozen_for = {target: _pick([other for other in varied if other != target], generator) for target in varied}
         for frozen in sorted(set(frozen_for.values())):
-            # targets that drew the same factor to freeze share its value and their samples
+            # targets with the same fixed factor share its value and their samples
             targets = [target for target in varied if frozen_for[target] == frozen]
             size = space.sizes[frozen]
             value = torch.randint(size, (1,), generator=generator)
@@ -156,7 +156,7 @@ def _pick(options: list[int], generator: torch.Generator) -> int:
 
 
 def unfairness(draws: Draws) -> dict[str, float]:
-    """Mean over targets and sensitive factors; the draws that intervene on a sensitive factor serve all targets."""
+    """Mean over targets and sensitive factors; samples of an intervention serve all targets."""
     space = draws.dataset.factor_space
     varied = [index for index, size in enumerate(space.sizes) if size > 1]
     if len(varied) < 2:
@@ -180,7 +180,7 @@ def unfairness(draws: Draws) -> dict[str, float]:
 
 
 def total_correlation(draws: Draws) -> dict[str, float]:
-    """Compute Gaussian dependence of the means, and of samples where the model has a distribution of codes."""
+    """Gaussian total correlation of the means, and of samples if the model has a posterior."""
     codes, _ = draws.train
     scores = {
         "total_correlation": functional.total_correlation(codes),
@@ -188,14 +188,14 @@ def total_correlation(draws: Draws) -> dict[str, float]:
         "total_correlation_wasserstein_normalized": functional.wasserstein_dependence(codes, normalized=True),
         "total_correlation_pairwise_information": functional.pairwise_information(codes),
     }
-    if "elbo" in getattr(draws.model, "capabilities", ()):  # what others call `encode` may not be a distribution
+    if "elbo" in getattr(draws.model, "capabilities", ()):  # other models' `encode` may not return a distribution
         sampled = torch.cat([draws.model.encode(images).sample().cpu() for images in _batches(draws, draws.num_train)])
         scores["total_correlation_sampled"] = functional.total_correlation(sampled)
     return scores
 
 
 def elbo(draws: Draws) -> dict[str, float]:
-    """Terms of the objective, each a mean over images; the codes are samples."""
+    """Terms of the objective, each a mean over images; latents are sampled."""
     totals = {"elbo": 0.0, "elbo_reconstruction": 0.0, "elbo_kl": 0.0}
     for images in _batches(draws, draws.num_test):
         terms = draws.model.objective(images, draws.model.encode(images))
@@ -205,10 +205,10 @@ def elbo(draws: Draws) -> dict[str, float]:
 
 
 def weak_reconstruction(draws: Draws) -> dict[str, float]:
-    """The loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs.
+    """Loss that selects weakly-supervised models without labels: both reconstructions, averaged over pairs.
 
-    In each pair, k factors are drawn again, with k from 1 to F - 1 at random; a model that needs a group label
-    gets one of them.
+    In each pair, k factors are resampled, with k from 1 to F - 1 at random; a model that needs a group label receives
+    one of them.
     """
     pairs = PairDataModule(draws.dataset, batch_size=BATCH, group_label=True)
     generator, total = draws.generator("pairs"), 0.0
@@ -221,7 +221,7 @@ def weak_reconstruction(draws: Draws) -> dict[str, float]:
 
 
 def _batches(draws: Draws, count: int) -> Iterator[Tensor]:
-    """Batches of images on the model's device, while the noise of the model comes from a stream of its own."""
+    """Yield batches of images on the model's device, with separate random numbers for the model's noise."""
     generator = draws.generator("noise")
     with fixed_noise(draws.model, generator.initial_seed()):
         for images, _ in draws.images(count, generator):

@@ -1,7 +1,7 @@
-"""The scores of unknot: facts about each, with a docstring that the documentation shows, and how it is computed.
+"""Definitions of unknot's scores: facts about each, its documentation, and its computation.
 
-To add one, write the pure function in ``functional/`` and register it here; everything else asks the registry. This
-module imports neither torch nor NumPy, so that listing scores is quick: functions import what they need when they run.
+To add a score, write the pure function in ``functional/`` and register it here; everything else uses the registry. This
+module imports neither torch nor NumPy, so that listing scores is fast: functions import what they need when called.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,9 @@ UNIT = (0.0, 1.0)
     "mig", title="MIG", better="higher", rank=1, group="disentanglement", default=True, on_labels="all", bounds=UNIT
 )
 def _mig(draws: "Draws") -> Any:
-    """Gap between the two codes with the most mutual information with a factor, as a share of the factor's entropy.
+    """Gap between the two latents with the most mutual information with a factor, as a share of the factor's entropy.
 
-    Measures compactness: a factor is known to one code. Does not see several factors in one code. 10,000 samples.
+    Measures compactness: one latent per factor. Does not detect several factors in one latent. 10,000 samples.
     """
     return metrics.functional.mig(*draws.train)
 
@@ -44,9 +44,9 @@ def _mig(draws: "Draws") -> Any:
     },
 )
 def _dci(draws: "Draws") -> Any:
-    """Disentanglement by the importance of codes for boosted trees: does each code know one factor?
+    """Disentanglement by the importance of latents for boosted trees: does each latent encode one factor?
 
-    Beside it completeness (is a factor known to one code?) and informativeness (accuracy of the prediction).
+    Also reports completeness (is each factor encoded by one latent?) and informativeness (accuracy of the prediction).
     10,000 + 5,000 samples; 100 rounds of trees for every class.
     """
     from unknot.metrics.functional.dci import dci_of_trees
@@ -60,9 +60,10 @@ def _dci(draws: "Draws") -> Any:
     "sap", title="SAP", better="higher", rank=3, group="disentanglement", default=True, on_labels="split", bounds=UNIT
 )
 def _sap(draws: "Draws") -> Any:
-    """Gap in accuracy between the two codes that predict a factor best, each alone, by a linear support vector machine.
+    """Gap in accuracy between the two latents that predict a factor best, each alone, by a linear support vector
+    machine.
 
-    Measures compactness. Does not see several factors in one code, nor what a single threshold misses.
+    Measures compactness. Does not detect several factors in one latent, or dependence that a linear classifier misses.
     10,000 + 5,000 samples.
     """
     return metrics.functional.sap(*draws.train, *draws.test)
@@ -79,9 +80,9 @@ def _sap(draws: "Draws") -> Any:
     bounds=UNIT,
 )
 def _modularity(draws: "Draws") -> Any:
-    """Degree to which each code has mutual information with one factor only.
+    """Degree to which each latent has mutual information with only one factor.
 
-    Measures disentanglement. Does not see whether a factor is known at all. 10,000 samples.
+    Measures disentanglement. Does not detect whether a factor is encoded at all. 10,000 samples.
     """
     return metrics.functional.modularity(*draws.train)
 
@@ -99,26 +100,27 @@ def _modularity(draws: "Draws") -> Any:
 def _explicitness(draws: "Draws") -> Any:
     """Area under the ROC curve of a logistic regression for each value of each factor; 0.5 is chance.
 
-    Measures whether classes are linearly separable. Does not see structure. 10,000 + 5,000 samples.
+    Measures whether classes are linearly separable. Does not measure disentanglement. 10,000 + 5,000 samples.
     """
     return metrics.functional.explicitness(*draws.train, *draws.test)
 
 
 @register("irs", title="IRS", better="higher", rank=7, group="disentanglement", default=True, bounds=(None, 1.0))
 def _irs(draws: "Draws") -> Any:
-    """Degree to which a code stays where it is while its factor is held and all others change.
+    """Degree to which a latent stays constant while its factor is fixed and all others change.
 
-    Measures restrictiveness. Does not see codes that stand for several factors, if one of them dominates.
-    10,000 samples.
+    Measures restrictiveness. Does not detect latents that encode several factors, if one of them dominates. 10,000
+    samples.
     """
     return metrics.functional.irs(*draws.train)
 
 
 @register("beta_vae", intervenes=True, title="BetaVAE", better="higher", rank=6, group="disentanglement", bounds=UNIT)
 def _beta_vae(draws: "Draws") -> Any:
-    """Accuracy of a linear classifier that tells which factor two batches of images share, from how codes differ.
+    """Accuracy of a linear classifier that names the factor shared by pairs of images, from differences of their
+    latents.
 
-    Measures consistency. Does not see a code that two factors share. 15,000 batches of 2 x 64 images.
+    Measures consistency. Does not detect a latent that encodes two factors. 15,000 batches of 2 x 64 images.
     """
     return metrics.computations.beta_vae(draws)
 
@@ -127,9 +129,9 @@ def _beta_vae(draws: "Draws") -> Any:
     "factor_vae", intervenes=True, title="FactorVAE", better="higher", rank=4, group="disentanglement", bounds=UNIT
 )
 def _factor_vae(draws: "Draws") -> Any:
-    """Accuracy of a majority vote that tells which factor a batch of images shares, from the code that varies least.
+    """Accuracy of a majority vote that names the factor shared by a batch of images, from the latent that varies least.
 
-    Measures consistency. Does not see how strongly codes know factors. 15,000 batches of 64 images.
+    Measures consistency. Does not measure how strongly latents encode factors. 15,000 batches of 64 images.
     """
     return metrics.computations.factor_vae(draws)
 
@@ -147,9 +149,10 @@ def _factor_vae(draws: "Draws") -> Any:
     },
 )
 def _aggregation(draws: "Draws") -> Any:
-    """Mean of DCI's aggregation of the importance of boosted trees and of mutual information, as the thesis advises.
+    """Mean of DCI's aggregation of the importance of boosted trees and of mutual information, as the thesis recommends.
 
-    Beside it every aggregation of every factor-code matrix, and the thresholds at which factors get codes and merge.
+    Also reports all aggregations of all factor-code matrices, and the thresholds at which factors are connected and
+    merge.
     """
     return metrics.computations.aggregation(draws)
 
@@ -164,11 +167,12 @@ def _aggregation(draws: "Draws") -> Any:
     bounds=UNIT,
 )
 def _infomec(draws: "Draws") -> Any:
-    """Share of what a code knows that is about one factor; beside it InfoE, InfoC and InfoM of permuted factors.
+    """Share of a latent's information that is about one factor; also reports InfoE, InfoC and InfoM of permuted
+    factors.
 
-    Does not see how much a code knows: codes that know nothing can score higher than good ones. Read it beside InfoE.
-    Information of quantised models, which have the capability "levels", is counted; that of others is estimated from
-    nearest neighbours. 10,000 samples.
+    Does not measure how much a latent encodes: uninformative latents can score higher than good ones. Read it with
+    InfoE. For quantised models, which have the capability "levels", information is counted; for others it is estimated
+    from nearest neighbours. 10,000 samples.
     """
     codes, factors = draws.train
     discrete = "levels" in getattr(draws.model, "capabilities", ())
@@ -194,9 +198,10 @@ def _infomec(draws: "Draws") -> Any:
     bounds=UNIT,
 )
 def _mcc(draws: "Draws") -> Any:
-    """Mean correlation of each factor with a code of its own, by the best match; beside it that of ranks.
+    """Mean correlation of each factor with its own latent, under the best one-to-one match; also reports rank
+    correlation.
 
-    Takes factors for numbers: the value of a category or a circular factor means little. 10,000 samples.
+    Treats factors as numbers: the value for a categorical or circular factor means little. 10,000 samples.
     """
     return {
         "mcc": metrics.functional.mcc(*draws.numbers[0]),
@@ -206,9 +211,9 @@ def _mcc(draws: "Draws") -> Any:
 
 @register("linear_r2", title="Linear R²", better="higher", group="disentanglement", bounds=(None, 1.0))
 def _linear_r2(draws: "Draws") -> Any:
-    """Share of the variance of the factors, as numbers, that a linear map of the codes predicts on further samples.
+    """Share of the variance of the factors, as numbers, that a linear map of the latents predicts on further samples.
 
-    Does not see structure. 10,000 + 5,000 samples.
+    Does not measure disentanglement. 10,000 + 5,000 samples.
     """
     return metrics.functional.regression_r2(*draws.numbers[0], *draws.numbers[1])["r2"]
 
@@ -222,26 +227,26 @@ def _linear_r2(draws: "Draws") -> Any:
     bounds=UNIT,
 )
 def _med(draws: "Draws") -> Any:
-    """DCI's disentanglement and completeness of mutual information, equal shares for all factors. 10,000 samples."""
+    """DCI's disentanglement and completeness of mutual information, factors weighted equally. 10,000 samples."""
     scores = metrics.functional.med(*draws.train)
     return {"med": scores["disentanglement"], "med_completeness": scores["completeness"]}
 
 
 @register("dcimig", title="DCIMIG", better="higher", group="disentanglement", bounds=UNIT)
 def _dcimig(draws: "Draws") -> Any:
-    """Gap of the best code of each factor between two factors, as a share of all entropy of factors. 10,000 samples."""
+    """Gap between two factors in each factor's best latent, as a share of all factors' entropy. 10,000 samples."""
     return metrics.functional.dcimig(*draws.train)
 
 
 @register("jemmig", title="JEMMIG", better="higher", group="disentanglement", bounds=UNIT)
 def _jemmig(draws: "Draws") -> Any:
-    """MIG that also counts what else the best code of a factor knows. Constant codes score high. 10,000 samples."""
+    """MIG with a penalty for other information in the best latent. Constant latents score high. 10,000 samples."""
     return metrics.functional.jemmig(*draws.train)
 
 
 @register("mig_sup", title="MIG-sup", better="higher", group="disentanglement", bounds=UNIT)
 def _mig_sup(draws: "Draws") -> Any:
-    """Gap of each code between two factors, as a share of the code's entropy. 10,000 samples."""
+    """Gap of each latent between two factors, as a share of the latent's entropy. 10,000 samples."""
     return metrics.functional.mig_sup(*draws.train)
 
 
@@ -259,10 +264,10 @@ def _mig_sup(draws: "Draws") -> Any:
     },
 )
 def _dci_es(draws: "Draws") -> Any:
-    """Small capacity that random forests need to predict the factors: 1 where more depth does not help.
+    """Small capacity that random forests need to predict the factors: 1 if more depth does not help.
 
-    Does not see how well they do: codes that know nothing score 1, so informativeness stands beside it.
-    10,000 + 5,000 samples; forests of depths 1 to 32.
+    Does not measure accuracy: uninformative latents score 1, so informativeness is reported with it. 10,000 + 5,000
+    samples; forests of depths 1 to 32.
     """
     scores = metrics.functional.dci_es(*draws.train, *draws.test)
     parts = ("disentanglement", "completeness", "informativeness_test", "size")
@@ -274,31 +279,31 @@ def _dci_es(draws: "Draws") -> Any:
 
 @register("downstream_gbt", title="Downstream GBT", better="higher", group="downstream", bounds=UNIT)
 def _downstream_gbt(draws: "Draws") -> Any:
-    """Accuracy of boosted trees that predict the factors after 10 to 10,000 samples, and its efficiency."""
+    """Accuracy of boosted trees that predict the factors after 10 to 10,000 samples, and sample efficiency."""
     return metrics.computations.downstream(draws, "gbt")
 
 
 @register("downstream_lr", title="Downstream LR", better="higher", group="downstream", bounds=UNIT)
 def _downstream_lr(draws: "Draws") -> Any:
-    """Accuracy of logistic regressions that predict the factors after 10 to 10,000 samples, and its efficiency."""
+    """Accuracy of logistic regressions that predict the factors after 10 to 10,000 samples, and sample efficiency."""
     return metrics.computations.downstream(draws, "lr")
 
 
 @register("covariate_shift", intervenes=True, title="Covariate shift", better="higher", group="downstream", bounds=UNIT)
 def _covariate_shift(draws: "Draws") -> Any:
-    """Accuracy when another factor is frozen at one value in training and takes only its other values in the test."""
+    """Accuracy if another factor is fixed to one value in training and takes only its other values in the test."""
     return metrics.computations.covariate_shift(draws)
 
 
 @register("unfairness", intervenes=True, title="Unfairness", better="lower", group="downstream", bounds=UNIT)
 def _unfairness(draws: "Draws") -> Any:
-    """Distance by which predictions of one factor move with another, mean over all pairs of factors."""
+    """Dependence of predictions of one factor on another, averaged over all pairs of factors."""
     return metrics.computations.unfairness(draws)
 
 
 @register("reasoning", intervenes=True, on_request=True, title="Reasoning", better="higher", group="downstream")
 def _reasoning(draws: "Draws") -> Any:
-    """Accuracy of a relation network that learns to complete matrices of images from their codes."""
+    """Accuracy of a relation network that learns to complete matrices of images from their latents."""
     from unknot.metrics.reasoning import reasoning
 
     return reasoning(draws)
@@ -322,9 +327,10 @@ def _reasoning(draws: "Draws") -> Any:
     },
 )
 def _total_correlation(draws: "Draws") -> Any:
-    """Total correlation of the codes as if they were Gaussian, in nats; of samples too, where a model has them.
+    """Total correlation of the latents under a Gaussian approximation, in nats; also of samples if the model has a
+    posterior.
 
-    Does not see factors, nor non-linear dependence. 10,000 samples.
+    Does not use factors, and does not detect non-linear dependence. 10,000 samples.
     """
     return metrics.computations.total_correlation(draws)
 
@@ -340,17 +346,17 @@ def _total_correlation(draws: "Draws") -> Any:
     parts={"reconstruction": ("ELBO reconstruction", "lower"), "kl": ("ELBO KL", "lower")},
 )
 def _elbo(draws: "Draws") -> Any:
-    """Evidence lower bound, and its two terms, each a mean over images; the codes are samples."""
+    """Evidence lower bound and its two terms, each averaged over images; latents are sampled."""
     return metrics.computations.elbo(draws)
 
 
 @register("weak_reconstruction", needs="pairs", title="Weak reconstruction", better="lower", group="unsupervised")
 def _weak_reconstruction(draws: "Draws") -> Any:
-    """Loss that selects weakly-supervised models without labels: both reconstructions of pairs, a mean over pairs."""
+    """Loss that selects weakly-supervised models without labels: both reconstructions, averaged over pairs."""
     return metrics.computations.weak_reconstruction(draws)
 
 
-# Measured elsewhere: by `set_scores`, `attention_score`, `functional.udr` and training
+# Computed elsewhere: by `set_scores`, `attention_score`, `functional.udr` and training
 
 describe("ap", "AP", "higher", "objects", bounds=UNIT)
 describe("ari", "ARI", "higher", "objects", bounds=(-1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Codes and factors that scores are computed from: drawn from a data set and represented by a model, or given."""
+"""Samples of codes and factors for scores: drawn from a data set and encoded by a model, or given."""
 
 import inspect
 import zlib
@@ -23,18 +23,18 @@ from unknot.metrics.functional.trees import AnyTrees, Backend, fit_trees
 from unknot.randomness import derive_seed
 
 BATCH = 64
-LOOKS = 64  # images of the same factors that tell a finite collection
-REMEMBERED = 1 << 22  # grid points whose codes are kept
+LOOKS = 64  # images of the same factors that reveal a finite collection
+REMEMBERED = 1 << 22  # grid points whose codes are cached
 
 
 class GivenDraws:
-    """Codes and factors to learn from and to test on, with what several metrics derive from them.
+    """Given codes and factors to fit and to test on, with derived quantities that several metrics share.
 
     Args:
         train: codes ``[N, D]`` and factors ``[N, F]``.
         test: further codes and factors.
-        backend: of the boosted trees.
-        seed: of scikit-learn's trees.
+        backend: implementation of the boosted trees.
+        seed: seed of scikit-learn's trees.
         factor_names: names of the factors; by default ``factor_0``, ``factor_1``, ...
         numbers: the factors of both parts as numbers ``[N, F]``, NaN where they are missing; by default their classes.
     """
@@ -58,7 +58,7 @@ class GivenDraws:
 
     @property
     def train(self) -> tuple[Floats, Ints]:
-        """Codes ``[N, D]`` and factors ``[N, F]`` to learn from, or to score on."""
+        """Codes ``[N, D]`` and factors ``[N, F]`` to fit or score on."""
         return self._train
 
     @property
@@ -68,7 +68,7 @@ class GivenDraws:
 
     @property
     def numbers(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Codes and factors as numbers, to learn from and to test on, for scores that take factors for numbers."""
+        """Codes and numeric factors to fit and to test on, for scores that treat factors as numbers."""
         (codes, factors), (others, asked) = self.train, self.test
         known = (_as_numbers(factors), _as_numbers(asked)) if self._numbers is None else self._numbers
         return (codes, known[0]), (others, known[1])
@@ -85,12 +85,12 @@ class GivenDraws:
 
     @cached_property
     def trees(self) -> AnyTrees:
-        """Boosted trees fitted on :attr:`train`, shared by all metrics that need them."""
+        """Boosted trees fitted on :attr:`train`, shared by all metrics that use them."""
         return fit_trees(*self.train, backend="unknot" if self.backend == "hist" else self.backend, seed=self.seed)
 
     @cached_property
     def predictors(self) -> AnyTrees:
-        """Boosted trees for scores that ask for predictions alone: :attr:`trees`, or quicker ones of ``"hist"``."""
+        """Boosted trees for scores that only need predictions: :attr:`trees`, or the faster ones of ``"hist"``."""
         return fit_trees(*self.train, backend="hist", seed=self.seed) if self.backend == "hist" else self.trees
 
     @cached_property
@@ -108,16 +108,16 @@ def _as_numbers(classes: Ints) -> Floats:
 
 
 class Draws(GivenDraws):
-    """Codes of i.i.d. samples, and codes of factors that a metric chooses.
+    """Samples of codes and factors from a data set and a model: i.i.d., or with factors that a metric chooses.
 
     Args:
-        model: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from. Of your own labelled images each is drawn once at most, some
-            to fit on and others to test on: with an ``ImageDataModule`` those that train and those that it holds out.
+        model: a model with ``represent(images) -> codes``, or a function.
+        dataset: data set to draw factors and images from. Your own labelled images are drawn at most once each, some to
+            fit on and others to test on: with an ``ImageDataModule``, its training and its held-out images.
         num_train: samples to fit on.
         num_test: further samples to test on.
-        seed: of everything that is drawn.
-        backend: of the boosted trees.
+        seed: seed of all samples.
+        backend: implementation of the boosted trees.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Draws(GivenDraws):
 
     @cached_property
     def downstream(self) -> tuple[Floats, Ints]:
-        """Codes and factors of as many further samples as there are to learn from."""
+        """Codes and factors of as many further samples as are used for fitting."""
         return self.iid(self.num_train, "downstream")
 
     @property
@@ -168,11 +168,11 @@ class Draws(GivenDraws):
         return self.dataset.factor_space.names
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A stream that depends on the seed and its purpose, not on which other metrics run."""
+        """Random generator that depends on the seed and its purpose, not on which other metrics run."""
         return torch.Generator().manual_seed(derive_seed(self.seed, zlib.crc32(purpose.encode())))
 
     def iid(self, n: int, purpose: str) -> tuple[Floats, Ints]:
-        """Codes and factors of ``n`` samples of a stream of their own."""
+        """Codes and factors of ``n`` samples from a generator of their own."""
         generator = self.generator(purpose)
         if self._own:
             pool = self._own[0 if purpose == "train" else 1]
@@ -184,7 +184,7 @@ class Draws(GivenDraws):
         return self.codes(drawn, generator), drawn.numpy()
 
     def images(self, n: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of ``n`` images to test on, at most as many as there are, and their factors."""
+        """Yield batches of ``n`` test images, at most as many as there are, and their factors."""
         if self._own:
             yield from self._pool_batches(self._own[1], n, generator)
             return
@@ -197,15 +197,15 @@ class Draws(GivenDraws):
             yield pool[chunk]
 
     def codes(self, factors: Tensor, generator: torch.Generator) -> Floats:
-        """Represent one image of each row of factors ``[N, F]``."""
+        """Encode one image for each row of factors ``[N, F]``."""
         if self.dataset.stochastic or len(self.dataset) > REMEMBERED:
             return as_codes(self._encode(factors, generator))
-        # Interventions ask for the same images over and over: encode each grid point once.
+        # Interventions use the same images many times: encode each grid point once.
         index = self.dataset.factor_space.index(factors).numpy()
         table, known = self._remembered or (np.empty((0, 0)), np.zeros(len(self.dataset), dtype=bool))
         missing = np.unique(index[~known[index]])
         if len(missing):
-            # Full batches only, so that the last digits of a code do not depend on its company.
+            # Full batches only, so that the last digits of a code do not depend on the rest of its batch.
             padded = np.resize(missing, -(-len(missing) // BATCH) * BATCH)
             points = self.dataset.factor_space.factors(torch.from_numpy(padded))
             fresh = as_codes(self._encode(points, generator)[: len(missing)])
@@ -218,7 +218,7 @@ class Draws(GivenDraws):
         batches = []
         with (
             torch.inference_mode(),
-            evaluation_mode(self.model),  # which walks all parts of a model: once for many batches
+            evaluation_mode(self.model),  # visits all submodules, so it is called once for many batches
             tqdm(total=len(factors), desc="encoding", unit="image", disable=None, leave=False, delay=1) as bar,
         ):
             for chunk in factors.split(BATCH):
@@ -261,10 +261,10 @@ def is_finite(dataset: Any) -> bool:
 
 
 def check_repetition(dataset: GroundTruthDataset) -> None:
-    """Refuse a finite collection of images that does not say so: its test images would be training images.
+    """Raise an error if images seem to come from an undeclared finite collection: test images would be training images.
 
-    Several images of the same factors that come up again and again give it away. A data set that says whether it is
-    ``finite`` is taken at its word.
+    Repeated identical images of the same factors reveal such a collection. A data set that sets ``finite`` is not
+    checked.
     """
     says = getattr_static(type(dataset), "finite", None) is not getattr_static(GroundTruthDataset, "finite")
     if not dataset.stochastic or (says and not isinstance(dataset, View)):
@@ -281,7 +281,7 @@ def check_repetition(dataset: GroundTruthDataset) -> None:
 
 
 def own_images(dataset: Any, num_train: int, num_test: int) -> tuple[GroundTruthDataset, GroundTruthDataset] | None:
-    """Images of a finite collection to fit on and others to test on, or None where images are drawn from factors."""
+    """Return images of a finite collection to fit and to test on, or None if images are drawn from factors."""
     if isinstance(dataset, ImageDataModule):
         return dataset.ground_truth("train"), dataset.ground_truth("val")
     return dataset.split(num_test / (num_train + num_test)) if is_finite(dataset) else None

@@ -1,4 +1,4 @@
-"""``evaluate``: draw from a data set, represent, score."""
+"""``evaluate``: draw samples from a data set, encode them and compute scores."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -32,27 +32,27 @@ def evaluate(
     """Score a representation on a data set with known factors.
 
     Args:
-        model_or_function: a model with ``represent(images) -> codes``, or such a function.
-        dataset: where factors and images are drawn from, i.i.d.; or its name, such as ``"dsprites"``; or your own
-            images with labels, an ``ImageDataModule``: scores are then fitted on images that train and tested on those
-            that it holds out, each once at most, and ``"all"`` leaves out what needs images of all combinations.
-        metrics: names from ``METRICS`` and of groups: ``"default"``, ``"all"``, ``"disentanglement"``,
-            ``"downstream"``, ``"unsupervised"``. Groups leave out what the model or the data do not allow; a score that
-            is named and cannot be computed has its reason in ``.reasons``. Interventional scores encode about two
-            million images, or every image of the data set once where images are a function of the factors.
-        num_train: samples to fit or to score on; 10,000 in the thesis.
+        model_or_function: a model with ``represent(images) -> codes``, or a function.
+        dataset: data set to draw factors and images from, or its name, such as ``"dsprites"``; or your own images with
+            labels, an ``ImageDataModule``: scores are then fitted on its training images and tested on those that it
+            holds out, each used at most once, and ``"all"`` skips scores that need images of all combinations.
+        metrics: names of scores in ``METRICS`` or of groups: ``"default"``, ``"all"``, ``"disentanglement"``,
+            ``"downstream"``, ``"unsupervised"``. Groups skip scores that the model or the data do not allow; if a score
+            that is named cannot be computed, ``.reasons`` says why. Interventional scores encode about two million
+            images, or every image of the data set once if images are a function of the factors.
+        num_train: samples to fit or score on; 10,000 in the thesis.
         num_test: further samples for scores that predict; 5,000 in the thesis.
-        seed: of the draws. The same seed gives the same scores, whichever metrics are asked for together.
-        repeats: draw so many times, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over the draws
-            and ``.std`` holds their standard deviation.
-        backend: ``"unknot"``, exact boosted trees; ``"sklearn"``, the reference's, and its downstream logistic
-            regressions; or ``"hist"``, scikit-learn's trees over 256 bins where a score asks for predictions alone
-            (downstream accuracy, unfairness, covariate shift): quicker from some thousand samples on.
-        pictures: a folder for pictures of the factor-code matrices of the first draw.
+        seed: seed of the samples. The same seed gives the same scores, whichever metrics are computed together.
+        repeats: number of repetitions, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over them and
+            ``.std`` holds their standard deviation.
+        backend: ``"unknot"``, exact boosted trees; ``"sklearn"``, the reference's trees and its downstream logistic
+            regressions; or ``"hist"``, scikit-learn's trees over 256 bins for scores that only need predictions
+            (downstream accuracy, unfairness, covariate shift): faster from some thousand samples on.
+        pictures: folder for plots of the factor-code matrices of the first repetition.
 
     Returns:
-        Numbers by name, with ``.std``, ``.details`` and ``.protocol``: see :class:`unknot.metrics.Scores`. Each metric
-        gives one of its own name, and further ones that begin with it.
+        Scores by name, with ``.std``, ``.details`` and ``.protocol``: see :class:`unknot.metrics.Scores`. Each metric
+        returns one of its own name, and may return further ones whose names begin with it.
 
     >>> import torch
     >>> from unknot.datamodules import DSprites
@@ -95,8 +95,8 @@ def _source(dataset: Any) -> Any:
     """Return the data set to draw from: the one given, the one of that name, or the one behind a DataModule."""
     if isinstance(dataset, str):
         return find_dataset(dataset)
-    if not isinstance(dataset, GroundTruthDataset | ImageDataModule):  # a view of a data set is one itself
-        dataset = getattr(dataset, "dataset", dataset)  # of a FactorDataModule and those like it
+    if not isinstance(dataset, GroundTruthDataset | ImageDataModule):  # a view of a data set is a data set
+        dataset = getattr(dataset, "dataset", dataset)  # for FactorDataModule and similar classes
     if not isinstance(dataset, GroundTruthDataset | ImageDataModule):
         raise ValueError(
             "evaluate needs a data set with known factors, such as DSprites(), or images with labels, such as "

@@ -1,4 +1,4 @@
-"""Scores on a few labels, by which the chapter "Semi-Supervised Disentanglement" selects models."""
+"""Scores computed on a few labels, which select models in the chapter "Semi-Supervised Disentanglement"."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,10 +16,10 @@ from unknot.metrics.scores import Scores
 def validation_scores(
     model: Any, dataset: GroundTruthDataset, metrics: Iterable[str], labels: Mapping[str, Any]
 ) -> Scores:
-    """Scores of a model on the labelled set that a ``LabelledDataModule`` with these arguments draws.
+    """Score a model on the labelled set that a ``LabelledDataModule`` with these arguments draws.
 
-    As in the reference, those that are not fitted see all labels, and the others fit on the part that trains (90 %)
-    and are tested on the rest.
+    As in the reference, scores without a fit use all labels, and the others are fitted on the training part (90 %) and
+    are tested on the rest.
     """
     if dataset.finite:
         raise ValueError(
@@ -30,7 +30,7 @@ def validation_scores(
     images, values = data.labelled
     with torch.inference_mode(), evaluation_mode(model):
         codes = torch.cat([model.represent(batch) for batch in images.split(64)]).numpy().astype(float)
-    # Labels are stored as shares of the range of a factor; metrics take classes, of which unused ones change nothing.
+    # Labels are stored as shares of the range of a factor; metrics take classes, and unused classes have no effect.
     classes = np.stack([np.unique(column, return_inverse=True)[1] for column in values.numpy().T], axis=1)
     at = data.num_train_labels
     held_out = codes[at:], classes[at:]

@@ -1,8 +1,8 @@
-"""Properties of objects predicted from slots, also where scenes differ from those that were trained on.
+"""Prediction of object properties from slots, also on scenes that differ from the training scenes.
 
 Dittadi et al., 2022, "Generalization and Robustness Implications in Object-Centric Learning". A probe, the same for all
-slots, predicts every property of an object from one slot. Which slot stands for which object is decided by the
-Hungarian algorithm: by the loss of the probe, or by how alike attention and true masks are.
+slots, predicts every property of an object from one slot. Slots are matched with objects by the Hungarian algorithm, by
+the loss of the probe or by the similarity of attention and true masks.
 """
 
 import math
@@ -24,8 +24,8 @@ from unknot.randomness import derive_seed, kept_generators
 CHUNK = 64
 BATCH = 64
 HIDDEN = 256
-UNMATCHED = 1e6  # cost of a row that is no object
-SLOTS, PROBE, SHIFT = 0x5107, 0x960BE, 0x5A1F7  # what seeds are for
+UNMATCHED = 1e6  # cost of a row of padding
+SLOTS, PROBE, SHIFT = 0x5107, 0x960BE, 0x5A1F7  # purposes of random generators
 
 Shift = Literal["occlusion", "crop", "color"]
 SHIFTED_PROPERTIES: dict[str, tuple[str, ...]] = {
@@ -51,18 +51,19 @@ def property_scores(
     """Predict properties of objects from slots: accuracy of classes, R² of numbers.
 
     Args:
-        model: with ``encode(images) -> slots [B, K, D]``, and for matching by masks ``decompose``, as
-            ``SlotAutoEncoder`` and ``DINOSAUR`` have.
-        train: scenes that the probe is trained on.
-        tests: scenes to test on, by name; several names for scenes that differ from those trained on, such as
-            :func:`shifted` gives.
+        model: model with ``encode(images) -> slots [B, K, D]`` and, to match by masks, ``decompose``, such as
+            ``SlotAutoEncoder`` and ``DINOSAUR``.
+        train: scenes to train the probe on.
+        tests: scenes to test on, by name, for example scenes that differ from the training scenes, as returned by
+            :func:`shifted`.
         properties: columns of targets: ``dataset.properties``.
         probe: ``"linear"``, or ``"mlp"`` with one hidden layer of 256.
-        matching: of slots and objects: ``"loss"`` of the probe, or ``"mask"``, the cosine of attention and true masks.
-        left_out: by name of a test, properties that are not scored there, and by which no slot is matched.
-        steps: of the probe, with Adam, in batches of 64 scenes.
-        lr: rate of the probe.
-        seed: of slots and probe.
+        matching: how slots are matched with objects: ``"loss"`` of the probe, or ``"mask"``, the cosine of attention
+            and true masks.
+        left_out: properties that are neither scored nor used for matching, by name of a test.
+        steps: training steps of the probe, with Adam, in batches of 64 scenes.
+        lr: learning rate of the probe.
+        seed: seed of slots and probe.
 
     Returns:
         ``NAME.PROPERTY`` for each test and property.
@@ -83,7 +84,7 @@ def property_scores(
         raise ValueError("These scenes have no properties; give the properties of their data set.")
     left_out = dict(left_out or {})
     if unknown := {*left_out} - {*tests}:
-        raise ValueError(f"left_out names {sorted(unknown)[0]!r}, which is no test; there are {', '.join(tests)}.")
+        raise ValueError(f"left_out names {sorted(unknown)[0]!r}, which is not a test; there are {', '.join(tests)}.")
     slots, alike = _slots(model, train, matching, seed)
     numbers = _numbers(train.targets, properties)
     with kept_generators(slots.device):
@@ -110,14 +111,14 @@ def property_scores(
 
 
 def shifted(scenes: SetBatch, shift: Shift, seed: int = 0) -> SetBatch:
-    """Scenes that differ from those that a model was trained on.
+    """Return scenes that differ from the training scenes of a model.
 
     Args:
         scenes: images in [0, 1] with masks.
-        shift: ``"occlusion"`` puts a grey rectangle, a quarter to a half of each side, on every image; ``"crop"``
-            enlarges the middle two thirds; ``"color"`` turns the hue of one object of each image. An object of which
-            nothing is left is no object any more. :data:`SHIFTED_PROPERTIES` says which properties change.
-        seed: of places and hues.
+        shift: ``"occlusion"`` covers every image with a grey rectangle, a quarter to a half of each side; ``"crop"``
+            enlarges the middle two thirds; ``"color"`` changes the hue of one object in each image. An object that is
+            no longer visible is removed. :data:`SHIFTED_PROPERTIES` lists the properties that change.
+        seed: seed of positions and hues.
 
     >>> from unknot.datamodules import Tetrominoes
     >>> scenes = Tetrominoes().draw(4)
@@ -154,7 +155,7 @@ def shifted(scenes: SetBatch, shift: Shift, seed: int = 0) -> SetBatch:
 
 
 def _other_hue(scenes: SetBatch, generator: torch.Generator) -> Tensor:
-    """Images of which one object has its hue turned by 60 to 300 degrees: about the grey axis, as a rotation."""
+    """Rotate the hue of one object of each image by 60 to 300 degrees about the grey axis."""
     assert scenes.masks is not None
     real = scenes.targets[..., -1]
     chosen = torch.multinomial(real + 1e-9, 1, generator=generator)[:, 0]
@@ -170,7 +171,7 @@ def _other_hue(scenes: SetBatch, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def _slots(model: Any, scenes: SetBatch, matching: str, seed: int) -> tuple[Tensor, Tensor | None]:
-    """Slots ``[B, K, D]``, and for matching by masks how unlike they are to objects ``[B, M, K]``."""
+    """Return slots ``[B, K, D]`` and, to match by masks, their distances from objects ``[B, M, K]``."""
     if not getattr(model, "capabilities", frozenset()) & {"slots", "feature_slots"}:
         raise ValueError(f"This {type(model).__name__} has no slots; models of latents are for `evaluate`.")
     if matching == "mask" and scenes.masks is None:
@@ -195,7 +196,7 @@ def _head(inputs: int, outputs: int, probe: str) -> nn.Module:
 
 
 def _numbers(targets: Tensor, properties: Sequence[Property]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the columns of targets that are numbers; 0 and 1 for classes."""
+    """Return mean and standard deviation of the numeric columns of targets; 0 and 1 for classes."""
     real = targets[..., -1] == 1
     shift, scale = torch.zeros(targets.shape[2]), torch.ones(targets.shape[2])
     for prop in properties:
@@ -231,7 +232,7 @@ def _fit(
 
 
 def _losses(predicted: Tensor, targets: Tensor, properties: Sequence[Property]) -> Tensor:
-    """Cross-entropy of classes and squared error of numbers for every object and slot: ``[B, M, K]``."""
+    """Return the cross-entropy of classes and squared error of numbers for every object and slot: ``[B, M, K]``."""
     parts = []
     for prop in properties:
         given, true = predicted[:, None, :, prop.start : prop.stop], targets[:, :, None, prop.start : prop.stop]
@@ -243,7 +244,7 @@ def _losses(predicted: Tensor, targets: Tensor, properties: Sequence[Property]) 
 
 
 def _match(cost: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scene, object and slot of every pair of the cheapest assignment of real objects: each ``[P]``."""
+    """Return scene, object and slot of every pair of the cheapest assignment of real objects: each ``[P]``."""
     real = (targets[..., -1] == 1).numpy()
     matrices = np.where(real[..., None], cost.detach().double().numpy(), UNMATCHED)
     pairs = []

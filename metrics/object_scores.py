@@ -17,9 +17,9 @@ from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, av
 from unknot.metrics.scores import Scores
 from unknot.randomness import derive_seed
 
-ARI_SIDE = 32  # at which the chapter compares attention with masks
+ARI_SIDE = 32  # resolution at which the chapter compares attention with masks
 CHUNK = 64
-INITIAL_SLOTS = 0x510  # what the seed is for
+INITIAL_SLOTS = 0x510  # purpose of the random generator
 
 
 def held_out_scenes(
@@ -32,17 +32,17 @@ def held_out_scenes(
     exactly: int | None = None,
     most: int = 10,
 ) -> SetBatch:
-    """Scenes to test on, none of which a training stream draws.
+    """Return scenes to test on, which no training stream draws.
 
     Args:
         image_size: (height, width).
-        data: ``"clevr_scenes"`` draws new scenes; anything else is a folder of CLEVR.
-        n: how many at most.
-        seed: of new scenes.
-        split: of a folder.
-        redraw: draw the layouts of a folder instead of reading its images; only then there are masks.
+        data: ``"clevr_scenes"`` to draw new scenes, or a folder of CLEVR.
+        n: maximum number of scenes.
+        seed: seed of new scenes.
+        split: split of a folder.
+        redraw: render the layouts of a folder instead of reading its images, which also provides masks.
         exactly: only scenes with this number of objects.
-        most: objects of a scene, else.
+        most: maximum number of objects of a scene, otherwise.
 
     >>> scenes = held_out_scenes((32, 32), n=2, exactly=4)
     >>> scenes.images.shape, scenes.targets.shape
@@ -72,7 +72,7 @@ def held_out_scenes(
 def predict_sets(
     model: Any, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None, seed: int = 0
 ) -> Tensor:
-    """Predicted sets ``[B, K, 19]``, part by part, from initial slots that ``seed`` fixes."""
+    """Predict sets ``[B, K, 19]`` in parts, from initial slots determined by ``seed``."""
     with fixed_noise(model, derive_seed(seed, INITIAL_SLOTS)):
         parts = tqdm(images.split(CHUNK), desc="predicting", disable=None, leave=False)
         return torch.cat([model.predict_sets(part, num_slots, num_iterations).sets for part in parts])
@@ -86,14 +86,14 @@ def set_scores(
     num_slots: int | None = None,
     num_iterations: int | None = None,
 ) -> Scores:
-    """Average precision of a set predictor at each threshold of the chapter: ``ap_inf``, ``ap_1``, ``ap_0.5``, ...
+    """Average precision of a set predictor at the thresholds of the chapter: ``ap_inf``, ``ap_1``, ``ap_0.5``, ...
 
     Args:
         model: a set predictor of the zoo.
-        scenes: images and targets, such as :func:`held_out_scenes` gives.
-        draws: of initial slots; scores are means over them, with ``.std``, and ``.details`` has each.
-        seed: of the first draw.
-        num_slots: slots at test time, where the model can take another number.
+        scenes: images and targets, for example from :func:`held_out_scenes`.
+        draws: draws of initial slots; scores are means over them, with ``.std``, and ``.details`` lists each.
+        seed: seed of the first draw.
+        num_slots: slots at test time, if the model allows another number.
         num_iterations: iterations at test time, likewise.
 
     >>> from unknot.zoo import SlotSetPredictor
@@ -113,17 +113,17 @@ def set_scores(
 def attention_score(
     model: Any, scenes: SetBatch, draws: int = 1, seed: int = 0, resolution: int | tuple[int, int] = ARI_SIDE
 ) -> Scores:
-    """Scores of what slots attend to, against the masks of the objects, without the background.
+    """Scores of slot attention against the masks of the objects, without the background.
 
     ``ari`` is the adjusted Rand index; ``miou``, ``mbo``, ``corloc`` and ``recovery`` are the functions of
     :mod:`unknot.metrics.functional` with averages per image, ``miou_object`` and ``mbo_object`` those per object.
 
     Args:
-        model: a set predictor with attention, or a model that takes images apart into masks, such as
+        model: a set predictor with attention, or a model that decomposes images into masks, such as
             ``SlotAutoEncoder``.
-        scenes: images with masks, such as :func:`held_out_scenes` gives.
-        draws: of initial slots; scores are means over them, with ``.std``, and ``.details`` has each.
-        seed: of the first draw.
+        scenes: images with masks, for example from :func:`held_out_scenes`.
+        draws: draws of initial slots; scores are means over them, with ``.std``, and ``.details`` lists each.
+        seed: seed of the first draw.
         resolution: side, or (height, width), at which masks are compared; 32 in the thesis. Attention is resized
             bilinearly, true masks to the nearest pixel. It is part of the protocol: finer masks score lower.
 
@@ -134,7 +134,7 @@ def attention_score(
     """
     _check(model, "attention", draws)
     if scenes.masks is None:
-        raise ValueError("These scenes have no masks: take drawn ones, or held_out_scenes(..., redraw=True).")
+        raise ValueError("These scenes have no masks: use drawn scenes, or held_out_scenes(..., redraw=True).")
     size = (resolution, resolution) if isinstance(resolution, int) else resolution
     true = F.interpolate(scenes.masks[:, None].float(), size, mode="nearest-exact")[:, 0].long()
     objects = F.one_hot(true)[..., 1:].movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""Pictures of factor-code matrices: the matrix, the independent-groups curve, the dendrogram of the factors."""
+"""Plots of factor-code matrices: the matrix, the independent-groups curve, and the dendrogram of the factors."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def plot_matrix(
     matrix: Any, factor_names: Sequence[str] | None = None, axes: Any = None, title: str = ""
 ) -> tuple["Figure", Any]:
-    """Draw a factor-code matrix ``[D, F]``, its independent groups and the merging of its factors.
+    """Plot a factor-code matrix ``[D, F]``, its independent groups and the merging of its factors.
 
     Args:
-        matrix: as the functions ``..._matrix`` of :mod:`unknot.metrics.functional` give in ``values``.
-        factor_names: of the F factors.
-        axes: three matplotlib axes; by default a new figure has them.
-        title: over the matrix.
+        matrix: ``values`` returned by the functions ``..._matrix`` of :mod:`unknot.metrics.functional`.
+        factor_names: names of the F factors.
+        axes: three matplotlib axes; by default those of a new figure.
+        title: title above the matrix.
 
     Returns:
         The figure and the three axes.
@@ -42,7 +42,7 @@ def plot_matrix(
     heat.imshow(values.T, cmap="Blues", vmin=0, aspect="auto")
     heat.set(title=title, xlabel="code", xticks=range(len(values)), yticks=range(len(names)), yticklabels=names)
     largest = max(values.max(), 1e-12)
-    if values.size <= 200:  # more numbers than that nobody can read
+    if values.size <= 200:  # more numbers would be unreadable
         for (d, k), value in np.ndenumerate(values):
             colour = "white" if value > largest / 2 else "black"
             heat.text(d, k, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
@@ -65,7 +65,7 @@ def plot_matrix(
 def draw_matrices(
     matrices: Mapping[str, FactorCodeMatrix], path: str | Path, factor_names: Sequence[str] | None = None
 ) -> Path:
-    """Write a picture with one column for each matrix: itself, its independent groups, how its factors merge."""
+    """Write an image with one column for each matrix: the matrix, its independent groups, and the dendrogram."""
     from matplotlib.figure import Figure
 
     path = Path(path)

@@ -1,4 +1,4 @@
-"""The score ``reasoning``: how soon a relation network completes matrices from a frozen representation."""
+"""Score ``reasoning``: sample efficiency of a relation network that completes matrices from a frozen representation."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ VERSIONS = 4
 
 
 def grid_of(dataset: GroundTruthDataset) -> Coarse:
-    """The coarse view of a data set that matrices are drawn from; views that are coarse already stay as they are.
+    """Return the coarse view of a data set that matrices are drawn from; coarse views are returned unchanged.
 
     >>> from unknot.datamodules import DSprites
     >>> grid_of(DSprites()).factor_space.sizes
@@ -45,13 +45,13 @@ def grid_of(dataset: GroundTruthDataset) -> Coarse:
 
 
 def reasoning(draws: Draws) -> dict[str, float]:
-    """Accuracy after each of :data:`STEPS`, all on the same matrices, and the last relative to row matching.
+    """Return the accuracy after each of :data:`STEPS` on the same matrices, and the last relative to row matching.
 
-    The network is the smallest of the study, with the same weights to start from and the same matrices for every
-    representation. ``reasoning_relative`` is 0 at chance and 1 at the level of a solver that matches rows; an accuracy
-    shows reasoning above it alone.
+    The network is the smallest of the study, with the same initial weights and the same matrices for every
+    representation. ``reasoning_relative`` is 0 at chance and 1 for a solver that matches rows; only an accuracy above
+    that shows reasoning.
     """
-    from unknot.zoo import WReN  # scores do not need the zoo, this one aside
+    from unknot.zoo import WReN  # the only score that needs the zoo
 
     grid, generator = grid_of(draws.dataset), draws.generator("reasoning")
     space, versions = grid.factor_space, VERSIONS if grid.stochastic else 1
@@ -87,15 +87,15 @@ def learning_curve(
     generator: torch.Generator,
     alternatives: Alternatives = "easy",
 ) -> dict[int, float]:
-    """Train a relation network on new matrices in every step; its accuracy on fixed ones after each of some steps.
+    """Train a relation network on new matrices in every step, and return its accuracy on fixed ones after some steps.
 
     Args:
-        model: to train; its optimiser is Adam with its learning rate.
-        panels: what it sees of matrices that are drawn: ``(context, answers, position)``.
+        model: network to train, with Adam and its learning rate.
+        panels: function from drawn matrices to the network's input: ``(context, answers, position)``.
         sizes: number of values of each factor.
-        test: the fixed matrices, as ``panels`` gives them.
-        steps: after how many to measure.
-        generator: of the matrices.
+        test: the fixed matrices, as returned by ``panels``.
+        steps: steps after which to measure.
+        generator: random generator of the matrices.
         alternatives: see :func:`unknot.datamodules.sample_matrices`.
     """
     optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=model.lr)

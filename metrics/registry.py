@@ -1,6 +1,6 @@
-"""Registry of scores: title, better direction, rank, and requirements of each.
+"""Registry of scores: title, better direction, rank and requirements of each.
 
-Cards, lists, the page, reports and studies ask :func:`about` and :func:`list_scores`. Nothing here imports torch or
+Cards, lists, the page, reports and studies call :func:`about` and :func:`list_scores`. Nothing here imports torch or
 NumPy.
 """
 
@@ -25,7 +25,7 @@ PREFIXES = {"val/": "validation", "val_": "validation", "train/": "training", "s
 
 
 class About(NamedTuple):
-    """Facts about one number: its title, which direction is better, its place in lists, and its bounds."""
+    """Facts about one number: its title, which direction is better, its rank in lists, and its bounds."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class About(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A score: facts about it and, where ``evaluate`` computes it, its function."""
+    """Registered score: facts about it and, if ``evaluate`` computes it, its function."""
 
     name: str
     function: Compute | None
@@ -59,16 +59,16 @@ class Entry(NamedTuple):
 
     @property
     def facts(self) -> About:
-        """Facts that lists and cards show."""
+        """Return the facts shown by lists and cards."""
         return About(self.name, self.title, self.better, self.rank, self.group, self.bounds)
 
     def lacks(self, model: Any) -> str | None:
-        """Return what the score needs and the model does not offer, or None."""
+        """Return what the score requires and the model lacks, or None."""
         offered = {*getattr(model, "capabilities", ()), getattr(model, "batch", None)}
         return self.needs if self.needs and self.needs not in offered else None
 
     def of(self, draws: "GivenDraws") -> dict[str, float]:
-        """Compute the score: its numbers by name."""
+        """Compute the score: return its numbers by name."""
         if self.function is None:
             raise ValueError(f"{self.title} is not computed by `evaluate`: it is reported by other functions.")
         computed = self.function(draws)
@@ -81,14 +81,14 @@ class Entry(NamedTuple):
         return {name: float(value) for name, value in numbers.items()}
 
     def part(self, suffix: str) -> About:
-        """Facts about ``name_suffix``: a part that is described, or else one that inherits the direction."""
+        """Return the facts about ``name_suffix``: those of a described part, or else inherited ones."""
         described = self.parts.get(suffix, (f"{self.title} {suffix.replace('_', ' ')}", self.better))
         title, better = (described, self.better) if isinstance(described, str) else described
         return About(f"{self.name}_{suffix}", title, better, UNRANKED, self.group, self.bounds)
 
 
 def _is_scalar(value: Any) -> bool:
-    return is_number(value) or getattr(value, "shape", None) == ()  # of NumPy or torch
+    return is_number(value) or getattr(value, "shape", None) == ()  # numbers of NumPy or torch
 
 
 METRICS: dict[str, Entry] = {}
@@ -112,27 +112,28 @@ def register(
     parts: Mapping[str, Part] | None = None,
     bounds: Bounds = (None, None),
 ) -> Callable[[Compute], Compute]:
-    """Make a function of :class:`Draws` a score called ``name``, for ``evaluate``, ``score`` and all that show scores.
+    """Register a function of :class:`Draws` as the score ``name``, for all commands and pages that compute or show
+    scores.
 
     Args:
-        name: the score's name. The function gives its value, or a dictionary with the value under this key, further
-            ones under ``name_...``, and details such as those of each factor under ``name/...``.
+        name: name of the score. The function returns its value, or a dictionary with the value under this key, further
+            values under ``name_...``, and details such as those of each factor under ``name/...``.
         needs: one of the model's ``capabilities``, such as ``"elbo"``, or its kind of ``batch``, such as ``"pairs"``;
-            groups leave the score out for others.
-        intervenes: whether it chooses factors of its own, and so needs images of all combinations; groups leave it
-            out for your own images and for given codes.
-        on_request: computed only where it is named, as it takes long; groups leave it out.
-        title: name for people; by default made of ``name``.
-        better: ``"higher"`` or ``"lower"``; None where neither is.
-        rank: place in lists, the lowest first.
+            groups skip the score for other models.
+        intervenes: whether it chooses factors itself, and so needs images of all combinations; groups skip it for your
+            own images and for given codes.
+        on_request: compute it only if it is named, because it takes long; groups skip it.
+        title: display name; by default derived from ``name``.
+        better: ``"higher"`` or ``"lower"``; None if neither is.
+        rank: position in lists, lowest first.
         group: one of ``"disentanglement"``, ``"downstream"``, ``"unsupervised"``, ``"objects"`` and ``"loss"``, by
             which ``evaluate`` can be asked for several scores; ``"own"`` by default.
-        default: whether it is computed unless others are asked for.
-        on_labels: how studies compute it on a few labels: on ``"all"`` of them, or on a ``"split"`` into labels to
-            fit on and others to test on; None where they do not.
-        parts: titles of further numbers ``name_SUFFIX`` by suffix, or ``(title, better)`` where the direction differs.
+        default: whether it is computed unless others are requested.
+        on_labels: how studies compute it on a few labels: on ``"all"`` of them, or on a ``"split"`` into labels to fit
+            on and others to test on; None if they do not.
+        parts: titles of further numbers ``name_SUFFIX`` by suffix, or ``(title, better)`` if the direction differs.
             Others inherit title and direction.
-        bounds: the lowest and the highest possible value, None where there is none.
+        bounds: lowest and highest possible value, None for no bound.
 
     >>> from unknot.metrics import METRICS, about, register
     >>> @register("num_codes", title="Number of codes", better="lower")
@@ -173,7 +174,7 @@ def describe(
     parts: Mapping[str, Part] | None = None,
     bounds: Bounds = (None, None),
 ) -> None:
-    """Describe a score that ``evaluate`` does not compute, so that lists and cards name and sort it right."""
+    """Describe a score that ``evaluate`` does not compute, for its title and place in lists and cards."""
     DESCRIBED[name] = Entry(
         name,
         None,
@@ -187,13 +188,13 @@ def describe(
 
 
 def about(name: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> About:
-    """Facts about a number by its name, whatever it is a part, a repetition or a spread of.
+    """Return the facts about a number by its name, including parts, repetitions and standard deviations of a score.
 
     Args:
         name: such as ``"mig"``, ``"dci_completeness"``, ``"downstream_gbt_100"``, ``"mig@quick"``, ``"val/loss"`` or
             ``"mig_std"``.
         own: ``title`` and ``better`` of further scores by name, as :class:`unknot.metrics.Scores` stores those of
-            scores that are not part of unknot. What is registered here goes first.
+            scores that are not part of unknot. Registered scores take precedence.
 
     >>> from unknot.metrics import about
     >>> about("mig").title, about("factor_vae").rank < about("irs").rank
@@ -225,7 +226,9 @@ def _about(name: str, own: Mapping[str, Mapping[str, Any]]) -> About:
 
 
 def _known(name: str, own: Mapping[str, Mapping[str, Any]]) -> About | None:
-    """Facts about a registered or described score, or about a part of the one with the longest matching name."""
+    """Return the facts about a registered or described score, or about a part of the one with the longest matching
+    name.
+    """
     if name.endswith("_std"):
         return None
     stem = name
@@ -247,7 +250,7 @@ def _own(name: str, own: Mapping[str, Mapping[str, Any]]) -> Entry | None:
 
 
 def is_described(name: str) -> bool:
-    """Return whether the registry knows a number: a score, a part of one, or what is measured elsewhere.
+    """Return whether the registry knows a number: a score, a part of one, or a number computed elsewhere.
 
     >>> from unknot.metrics.registry import is_described
     >>> is_described("dci_completeness"), is_described("fid")
@@ -258,9 +261,9 @@ def is_described(name: str) -> bool:
 
 
 def list_scores(group: str = "all") -> list[str]:
-    """Names of the scores of a group that ``evaluate`` computes: ``"all"``, ``"default"`` or one of :data:`GROUPS`.
+    """Return the names of the scores of a group: ``"all"``, ``"default"`` or one of :data:`GROUPS`.
 
-    ``"all"`` and the groups leave out what is computed on request alone.
+    ``"all"`` and the groups skip scores that are computed only on request.
 
     >>> from unknot.metrics import list_scores
     >>> list_scores("default")
@@ -276,7 +279,7 @@ def list_scores(group: str = "all") -> list[str]:
 
 
 def default_scores(model: Any = None) -> list[str]:
-    """Names of the scores that are computed unless others are asked for, of those that a model allows.
+    """Return the names of the default scores that a model allows.
 
     >>> from unknot.metrics import default_scores
     >>> default_scores(object())[-1]
@@ -286,7 +289,7 @@ def default_scores(model: Any = None) -> list[str]:
 
 
 def facts_to_store(scores: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Title and direction of those scores that are not part of unknot, for whoever reads them elsewhere."""
+    """Return title and direction of those scores that are not part of unknot, to store with them."""
     stored = {}
     for name in scores:
         entry = METRICS.get(name)

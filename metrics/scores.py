@@ -1,6 +1,6 @@
-"""Result of ``evaluate`` and ``score``: numbers by name, with their spread, their details and how they were measured.
+"""Result of ``evaluate`` and ``score``: numbers by name, with their spread, details and protocol.
 
-Needs neither torch nor NumPy, so that a list of checkpoints can read scores at once.
+This module needs neither torch nor NumPy, so that listing checkpoints is fast.
 """
 
 import json
@@ -14,7 +14,7 @@ from unknot.files import replacing
 from unknot.metrics.registry import About, about, facts_to_store
 
 PARTS = ("std", "details", "protocol", "reasons", "facts")
-MOST_NUMBERS = 10_000  # in a file, which may be anybody's
+MOST_NUMBERS = 10_000  # limits for files from untrusted sources
 LONGEST_NAME = 200
 MOST_DESCRIBED = 200
 
@@ -29,19 +29,19 @@ OLD_NAMES = {
 
 
 class Scores(dict[str, float]):
-    """Numbers by name, as :func:`unknot.metrics.evaluate` gives them: a dict with more to tell.
+    """Scores by name, as :func:`unknot.metrics.evaluate` returns them: a dictionary with further attributes.
 
-    A number has one name here. Looking one up also understands older names: ``scores["dci_disentanglement"]`` for
-    ``scores["dci"]``, ``scores["mig_std"]`` for ``scores.std["mig"]``, and ``scores["downstream_gbt_100/shape"]`` for
+    Each number has one name. Lookup also accepts older names: ``scores["dci_disentanglement"]`` for ``scores["dci"]``,
+    ``scores["mig_std"]`` for ``scores.std["mig"]``, and ``scores["downstream_gbt_100/shape"]`` for
     ``scores.details["downstream_gbt_100"]["shape"]``.
 
     Args:
         values: the scores.
-        std: standard deviation over repeated draws, by name; a detail's under ``"score/part"``. Empty for a single
-            draw, and without the scores that were not finite in every draw.
-        details: what a score was averaged from, by name and part, such as each factor.
-        protocol: how they were measured: data set, samples, seed, repeats, ...
-        reasons: why a score that was asked for could not be computed, by name.
+        std: standard deviation over repetitions, by name; for details, under ``"score/part"``. Empty for a single
+            repetition, and without scores that were not finite in every repetition.
+        details: values that a score averages, by name and part, such as each factor.
+        protocol: data set, numbers of samples, seed, repetitions and other settings of the measurement.
+        reasons: why a requested score could not be computed, by name.
         facts: title and direction of scores that are not part of unknot, by name; see :meth:`about`.
 
     >>> scores = Scores({"mig": 0.3}, std={"mig": 0.01}, protocol={"dataset": "dsprites", "num_train": 10_000})
@@ -74,11 +74,11 @@ class Scores(dict[str, float]):
         return about(name, self.facts)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Title and direction of those scores that are not part of unknot, to be stored beside them."""
+        """Return title and direction of those scores that are not part of unknot, to store with them."""
         return self.facts | facts_to_store(self)
 
     def merged(self, other: "Scores") -> "Scores":
-        """These scores with those of another measurement over them; the protocol is the other's.
+        """Merge with another measurement, whose values and protocol take precedence.
 
         >>> Scores({"mig": 0.3}, reasons={"dci": "no factors"}).merged(Scores({"dci": 0.5})).reasons
         {}
@@ -94,7 +94,7 @@ class Scores(dict[str, float]):
 
     @classmethod
     def of_draws(cls, draws: Sequence[Mapping[str, float]], protocol: Mapping[str, Any] | None = None) -> "Scores":
-        """Mean and spread of what metrics gave in one draw or several: flat, with details as ``score/part``.
+        """Mean and spread of the numbers of one repetition or several, with details as ``score/part``.
 
         >>> scores = Scores.of_draws([{"mig": 0.2, "mig/shape": 0.1}, {"mig": 0.4, "mig/shape": 0.3}])
         >>> round(scores["mig"], 2), round(scores.std["mig"], 2), round(scores.details["mig"]["shape"], 2)
@@ -108,9 +108,9 @@ class Scores(dict[str, float]):
 
     @classmethod
     def from_flat(cls, values: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> "Scores":
-        """Scores from one mapping whose names tell the structure, as cards and older files hold it.
+        """Build scores from a flat mapping whose names encode the structure, as in cards and older files.
 
-        Scores stay what they are, with ``protocol`` added to theirs.
+        If given Scores, keep them and add ``protocol``.
 
         >>> Scores.from_flat({"disentanglement": 0.5, "disentanglement_std": 0.1}).std
         {'dci': 0.1}
@@ -139,7 +139,7 @@ class Scores(dict[str, float]):
         return scores
 
     def flat(self, details: bool = True) -> dict[str, float]:
-        """One mapping of all numbers: each score, ``score_std`` after it, and details as ``score/part``."""
+        """Return one mapping of all numbers: each score, then ``score_std``, and details as ``score/part``."""
         values = dict(self)
         if details:
             values |= {f"{name}/{part}": value for name, parts in self.details.items() for part, value in parts.items()}
@@ -161,14 +161,14 @@ class Scores(dict[str, float]):
         raise KeyError(f"{name!r}; there are {', '.join(self) or 'no scores'}")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The score, or the default; older names are understood."""
+        """Return a score, or the default; older names are accepted."""
         try:
             return self[name]
         except KeyError:
             return default
 
     def __str__(self) -> str:
-        """A line for each score by its title, with its spread, and a line for each that could not be computed."""
+        """Format a line for each score with its title and spread, and a line for each that could not be computed."""
         titles = {name: self.about(name).title for name in (*self, *self.reasons)}
         width = max(map(len, titles.values()), default=0)
         spread = {name: f" ± {value:.4f}" for name, value in self.std.items()}
@@ -182,7 +182,7 @@ class Scores(dict[str, float]):
         return f"Scores({', '.join([dict.__repr__(self), *more])})"
 
     def to_json(self) -> str:
-        """A JSON object that any parser reads: the scores, and ``std``, ``details`` and ``protocol`` beside them.
+        """Return a standard JSON object: the scores, with ``std``, ``details`` and ``protocol``.
 
         Numbers that are not finite are written as text, ``"Infinity"``, ``"-Infinity"`` or ``"NaN"``.
         """
@@ -192,7 +192,9 @@ class Scores(dict[str, float]):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Scores":
-        """Read :meth:`to_json`, and the flat files of earlier versions; anything else is a ``ValueError``."""
+        """Read the output of :meth:`to_json`, or the flat files of earlier versions; raise ``ValueError`` for anything
+        else.
+        """
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -214,7 +216,7 @@ class Scores(dict[str, float]):
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write :meth:`to_json` to a file, whole or not at all."""
+        """Write :meth:`to_json` to a file atomically."""
         path = Path(path)
         with replacing(path) as beside:
             beside.write_text(self.to_json(), encoding="utf-8")
@@ -222,7 +224,7 @@ class Scores(dict[str, float]):
 
     @classmethod
     def read(cls, path: str | Path) -> "Scores":
-        """Read a file that :meth:`write` or ``unknot evaluate --json`` wrote."""
+        """Read a file written by :meth:`write` or ``unknot evaluate --json``."""
         try:
             return cls.from_json(Path(path).read_bytes())
         except ValueError as error:
@@ -230,7 +232,7 @@ class Scores(dict[str, float]):
 
 
 def read_facts(stored: Any) -> dict[str, dict[str, Any]]:
-    """Title and direction of scores by name, of what a file or card says about them; anything else is left out.
+    """Return title and direction of scores by name from a file or card; ignore anything else.
 
     >>> read_facts({"fid": {"title": "FID", "better": "lower", "more": 1}, "x": 3})
     {'fid': {'title': 'FID', 'better': 'lower'}}
@@ -264,9 +266,9 @@ def _numbers(values: Any, what: str) -> dict[str, float]:
         if constant is None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{what} must be numbers, got {str(value)[:40]!r} for {name[:LONGEST_NAME]!r}.")
         if len(name) > LONGEST_NAME:
-            raise ValueError(f"{what}: a name longer than {LONGEST_NAME} letters.")
+            raise ValueError(f"{what}: a name is longer than {LONGEST_NAME} characters.")
         try:
             numbers[name] = float(value)
         except OverflowError:
-            raise ValueError(f"{what}: {name!r} is too large a number.") from None
+            raise ValueError(f"{what}: the number {name!r} is too large.") from None
     return numbers

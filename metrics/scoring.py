@@ -1,4 +1,4 @@
-"""``score``: codes from anywhere and what is known about the images they are of, in one call."""
+"""``score``: scores of given codes and factors, in one call."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -35,28 +35,29 @@ def score(
 ) -> Scores:
     """Score latent codes of any model, from any framework, given the factors of variation.
 
-    Scores are fitted on 10,000 rows and tested on 5,000 others, as in the thesis; of fewer rows than that two thirds
-    are fitted on and one third is tested on. The protocol of the result states both numbers.
+    Scores are fitted on 10,000 rows and tested on 5,000 others, as in the thesis; with fewer rows, two thirds are used
+    for fitting and one third for testing. The protocol of the result states both numbers.
 
     Args:
         codes: representation ``[N, D]``: NumPy, torch, JAX, pandas or lists.
         factors: labels ``[N, F]`` or ``[N]``, a data frame, or a dictionary of columns. Integers, integral floats,
-            truth values, texts and categories are classes. NaN, None and -1 are missing: each metric leaves such a cell
-            out for that factor, or the row where it needs all factors. Fractions of more than ``bins`` different
+            booleans, strings and categories are classes. NaN, None and -1 are missing: each metric leaves such a cell
+            out for that factor, or the whole row if it needs all factors. Fractions with more than ``bins`` different
             values are continuous: metrics of numbers use them, for others they are cut into bins.
-        metrics: names from ``METRICS`` and of groups, as for :func:`unknot.metrics.evaluate`. Groups leave out what
-            needs a model; a score that is named and cannot be computed has its reason in ``.reasons``.
-        names: of the factors.
-        kinds: of each factor, or of some by name: ``"categorical"``, ``"ordered"``, ``"circular"`` or
-            ``"continuous"``. By default what the labels look like.
-        test: further codes and factors to test on; all of ``codes`` are then fitted on, in the order given.
-        num_train: rows to fit or to score on, at most.
-        num_test: rows to test on, at most.
-        bins: of continuous factors.
+        metrics: names of scores in ``METRICS`` or of groups, as for :func:`unknot.metrics.evaluate`. Groups skip scores
+            that need a model; if a score that is named cannot be computed, ``.reasons`` says why.
+        names: names of the factors.
+        kinds: kind of each factor, or of some by name: ``"categorical"``, ``"ordered"``, ``"circular"`` or
+            ``"continuous"``. By default inferred from the labels.
+        test: further codes and factors to test on; all of ``codes`` are then used for fitting, in the order given.
+        num_train: maximum number of rows to fit or score on.
+        num_test: maximum number of rows to test on.
+        bins: number of bins of continuous factors.
         binning: ``"uniform"`` for bins of equal width, ``"quantile"`` for bins of about equally many rows.
-        seed: of the split.
-        repeats: split so many times, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over them.
-        backend: ``"unknot"``, ``"sklearn"`` or ``"hist"``, of boosted trees; see :func:`unknot.metrics.evaluate`.
+        seed: seed of the split.
+        repeats: number of splits, with seeds ``seed``, ``seed + 1``, ...; a score is then the mean over them.
+        backend: implementation of boosted trees: ``"unknot"``, ``"sklearn"`` or ``"hist"``; see
+            :func:`unknot.metrics.evaluate`.
 
     >>> rng = np.random.default_rng(0)
     >>> factors = rng.integers(0, 5, size=(600, 2)).astype(float)
@@ -119,7 +120,8 @@ def score(
 
 
 def split_rows(n: int, num_train: int, num_test: int, seed: int) -> tuple[Ints, Ints]:
-    """Rows to fit on and to test on: as many as asked for, or parts of ``n`` in the same ratio.
+    """Split ``n`` rows into rows to fit on and rows to test on, in the ratio of the requested numbers if there are too
+    few.
 
     >>> [len(rows) for rows in split_rows(300, 10_000, 5_000, seed=0)]
     [200, 100]
@@ -141,7 +143,7 @@ def read_factors(
     bins: int = BINS,
     binning: Binning = "uniform",
 ) -> tuple[list[Column], list[str]]:
-    """Columns of labels of all parts below each other, and the names of the factors."""
+    """Return columns of labels of all parts concatenated, and the names of the factors."""
     read = [_columns(part) for part in parts]
     width, header = len(read[0][0]), read[0][1]
     for (columns, _), n in zip(read, lengths, strict=True):
@@ -171,7 +173,7 @@ def read_factors(
 def _columns(factors: Any) -> tuple[list[Any], list[str] | None]:
     if isinstance(factors, Mapping):
         return list(factors.values()), [str(name) for name in factors]
-    if hasattr(factors, "iloc") and not hasattr(factors, "columns"):  # one column of pandas
+    if hasattr(factors, "iloc") and not hasattr(factors, "columns"):  # a pandas series
         return [factors], None if factors.name is None else [str(factors.name)]
     if not hasattr(factors, "iloc") and (array := _as_numpy(factors)).ndim == 1 and len(array):
         return [factors if array.dtype.kind in "OUS" else array], None

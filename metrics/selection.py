@@ -1,4 +1,4 @@
-"""Selection of the scores to compute, and reasons for those that cannot be: the same for models and given codes."""
+"""Selection of the scores to compute, with reasons for those that cannot be computed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from unknot.metrics.scores import Scores
 
 
 def select(metrics: str | Iterable[str]) -> dict[str, bool]:
-    """Names of scores, of what was asked for by name or group, and whether each was named itself.
+    """Return the names of the requested scores, and whether each was requested by its own name.
 
     >>> select(["mig", "unsupervised"])
     {'mig': True, 'total_correlation': False, 'elbo': False, 'weak_reconstruction': False}
@@ -34,13 +34,13 @@ def select(metrics: str | Iterable[str]) -> dict[str, bool]:
 def possible(
     selected: Mapping[str, bool], model: Any, restricted: str | None = None, given: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Names of the scores that a model and its data allow, and reasons against those that were named and are not.
+    """Return the scores that a model and its data allow, and reasons for named scores that are not possible.
 
     Args:
-        selected: as :func:`select` gives them.
+        selected: result of :func:`select`.
         model: the model or function.
-        restricted: why factors cannot be chosen freely, where that is so.
-        given: whether there are only codes, and neither model nor data set.
+        restricted: reason why factors cannot be chosen freely, if there is one.
+        given: whether only codes are given, and neither model nor data set.
     """
     names, reasons = [], {}
     for name, is_named in selected.items():
@@ -65,9 +65,9 @@ def possible(
 
 
 def compute(names: Sequence[str], draws: Any, reasons: dict[str, str], bar: Any = None) -> dict[str, float]:
-    """All numbers of some scores; the reason why one cannot be computed is added to ``reasons``.
+    """Compute scores by name; add to ``reasons`` why one cannot be computed.
 
-    Where no score can be computed at all, the first error is raised.
+    If no score can be computed at all, the first error is raised.
     """
     numbers: dict[str, float] = {}
     first: Exception | None = None
@@ -77,7 +77,7 @@ def compute(names: Sequence[str], draws: Any, reasons: dict[str, str], bar: Any 
         if name not in reasons:
             try:
                 numbers |= METRICS[name].of(draws)
-            except Exception as error:  # of any kind: a score of a user's own may fail as it likes
+            except Exception as error:  # a user's own score may raise any error
                 text = " ".join(str(error).split())[:500]
                 reasons[name] = text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
                 first = first or error
@@ -89,7 +89,7 @@ def compute(names: Sequence[str], draws: Any, reasons: dict[str, str], bar: Any 
 
 
 def collected(drawn: Sequence[Mapping[str, float]], protocol: Mapping[str, Any], reasons: Mapping[str, str]) -> Scores:
-    """Scores of one draw or several, and why some are missing; a score that failed in one draw is left out."""
+    """Combine one repetition or several, with reasons for missing scores; a score that failed in one is left out."""
     common = [name for name in drawn[0] if all(name in draw for draw in drawn)]
     scores = Scores.of_draws([{name: draw[name] for name in common} for draw in drawn], protocol)
     scores.reasons = dict(reasons)

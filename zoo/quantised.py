@@ -1,13 +1,13 @@
-"""Quantised latents: an autoencoder whose codes take few learned values, and whose weights decay.
+"""Quantised latents: an autoencoder whose latents take a few learned values, trained with weight decay.
 
-Hsu et al., 2023, "Disentanglement via Latent Quantization". Code j of an image is the nearest of its own values V_j to
-what the encoder gives, and the decoder sees nothing else:
+Hsu et al., 2023, "Disentanglement via Latent Quantization". Latent j of an image is the value in V_j that is nearest to
+the encoder's output, and the decoder sees only these values:
 
     min -log p(x|ẑ) / P + λ_q 1/D Σ_j (sg(z_j) - q_j)² + λ_c 1/D Σ_j (z_j - sg(q_j))²
     q_j = argmin_{v in V_j} |z_j - v|,   ẑ = z + sg(q - z)
 
-The gradient of ẑ passes straight to the encoder. P is the number of pixels and channels: the weights λ are relative to
-the mean over pixels, not to the sum that other models minimise. Few values and strong weight decay are what makes codes
+The gradient of ẑ passes unchanged to the encoder. P is the number of pixels times channels: the weights λ are relative
+to the mean over pixels, not to the sum that other models minimise. Few values and strong weight decay make latents
 disentangle; there is no prior and no noise.
 """
 
@@ -40,19 +40,19 @@ SLOPE = 0.2
 
 
 class Quantised(NamedTuple):
-    """Continuous latents, the nearest values, and the indices of these: each ``[N, D]``."""
+    """Latents before quantisation, the nearest values, and the indices of these: each ``[N, D]``."""
 
     continuous: Tensor
     codes: Tensor
     indices: Tensor
 
     def straight_through(self) -> Tensor:
-        """The codes, with the gradient of what they were quantised from."""
+        """Return the quantised latents, with the gradient of the continuous ones."""
         return self.continuous + (self.codes - self.continuous).detach()
 
 
 def quantise(continuous: Tensor, values: Tensor) -> Quantised:
-    """The nearest of each code's own values.
+    """Replace each latent by the nearest of its own values.
 
     Args:
         continuous: ``[N, D]``.
@@ -68,17 +68,17 @@ def quantise(continuous: Tensor, values: Tensor) -> Quantised:
 
 
 class QuantisedAutoEncoder(Model):
-    """Autoencoder each of whose latents takes one of a few values; subclasses have ``values``, ``encode``, ``losses``.
+    """Autoencoder whose latents take a few values each; subclasses define ``values``, ``encode`` and ``losses``.
 
     Args:
         image_shape: (channels, height, width).
-        latent_dim: number D of codes.
-        num_values: number of values of each code.
+        latent_dim: number D of latents.
+        num_values: number of values of each latent.
         lr: learning rate of AdamW.
-        weight_decay: of all weights but biases and values.
+        weight_decay: decay of all weights except biases and values.
         likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
-        encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
-        decoder: what maps codes to outputs; by default :class:`StyleDecoder`.
+        encoder: network from images to features, followed by a linear layer; by default :class:`StyleEncoder`.
+        decoder: network from latent codes to outputs; by default :class:`StyleDecoder`.
     """
 
     family = "quantised"
@@ -129,25 +129,25 @@ class QuantisedAutoEncoder(Model):
     # Inference
 
     def encode(self, images: Tensor) -> Quantised:
-        """Codes of images ``[N, C, H, W]``, before and after quantisation."""
+        """Return latents of images ``[N, C, H, W]``, before and after quantisation."""
         raise NotImplementedError
 
     def features(self, images: Tensor) -> Tensor:
-        """One number for each code: ``[N, D]``."""
+        """Return one number for each latent, before quantisation: ``[N, D]``."""
         self.check_images(images)
         features = self.encoder(images.to(self.dtype, memory_format=torch.channels_last)).flatten(1)
         return at_least_float(self.head(features))
 
     def represent(self, images: Tensor) -> Tensor:
-        """The quantised codes: ``[N, D]``."""
+        """Return the quantised latents: ``[N, D]``."""
         return self.encode(images).codes
 
     def forward(self, images: Tensor) -> Tensor:
-        """The same as :meth:`represent`."""
+        """Same as :meth:`represent`."""
         return self.represent(images)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Mean image for codes ``[N, D]``, of these values or others: ``[N, C, H, W]``."""
+        """Return the mean image for latent codes ``[N, D]``, of these values or others: ``[N, C, H, W]``."""
         if not isinstance(codes, Tensor) or codes.ndim != 2 or codes.shape[1] != self.latent_dim:
             shape = list(codes.shape) if isinstance(codes, Tensor) else type(codes).__name__
             raise ValueError(f"Codes are {shape}, expected a tensor [N, {self.latent_dim}].")
@@ -155,17 +155,17 @@ class QuantisedAutoEncoder(Model):
 
     @torch.no_grad()
     def activity(self, images: Tensor) -> Tensor:
-        """Entropy of the values that each latent takes over the images: ``[D]``."""
+        """Return the entropy of the values that each latent takes over the images: ``[D]``."""
         used = F.one_hot(self.encode(images.to(self.device)).indices, self.num_values).float().mean(0)
         return -torch.special.xlogy(used, used).sum(1)
 
     @torch.no_grad()
     def traverse(self, images: Tensor, values: Tensor | None = None) -> Tensor:
-        """Change one code of each image at a time and decode.
+        """Change one latent of each image at a time and decode.
 
         Args:
             images: ``[N, C, H, W]``.
-            values: what each code is set to, ``[V]``; by default its own values, in order.
+            values: values for each latent, ``[V]``; by default its own values, in order.
 
         Returns:
             ``[N, D, V, C, H, W]``.
@@ -180,7 +180,7 @@ class QuantisedAutoEncoder(Model):
     # Training
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Weights, which decay, and biases and values, which do not."""
+        """Return two groups: weights, which decay, and biases and values, which do not."""
         free = [weight for name, weight in self.named_parameters() if name.endswith("bias") or name == "values"]
         kept = set(free)
         decaying = [weight for weight in self.parameters() if weight not in kept]
@@ -190,17 +190,17 @@ class QuantisedAutoEncoder(Model):
         ]
 
     def check_images(self, images: Tensor, values: bool | None = None) -> None:
-        """Refuse images that this model does not take; ``values`` says whether to look at them on a GPU too."""
+        """Raise an error for images that the model cannot take. ``values`` also checks their values on a GPU."""
         remedy = "rescale them (divide by 255?), or take likelihood={'name': 'gaussian', 'bounded': False}"
         check_images(images, self.image_shape, values, self.likelihood.support, remedy)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Representation of a batch."""
+        """Return the representation of a batch."""
         return self.represent(first_of(batch))
 
 
 class QLAE(QuantisedAutoEncoder):
-    r"""Quantised-latent autoencoder (Hsu et al., 2023): each code takes one of a few learned values of its own.
+    r"""Quantised-latent autoencoder (Hsu et al., 2023): each latent takes one of a few learned values.
 
     .. math::
         \min\; -\frac{1}{P}\log p(x|\hat z) + \frac{\lambda_q}{D} \sum_j \left(\mathrm{sg}(z_j) - q_j\right)^2 +
@@ -210,20 +210,20 @@ class QLAE(QuantisedAutoEncoder):
 
     .. math:: \hat z = z + \mathrm{sg}(q - z)
 
-    The representation is the values; ``encode(images).indices`` are their numbers. The paper takes twice as many codes
-    as there are factors, and trains 200,000 steps of 128 images with each entry of the gradient clipped to 1.
+    The values are the representation; ``encode(images).indices`` are their indices. The paper uses twice as many
+    latents as factors, and trains for 200,000 steps of 128 images with each gradient entry clipped to 1.
 
     Args:
         image_shape: (channels, height, width).
-        latent_dim: number D of codes.
-        num_values: number of values of each code.
+        latent_dim: number D of latents.
+        num_values: number of values of each latent.
         lr: learning rate of AdamW.
-        weight_decay: of all weights but biases and values; 0.1 in the paper, 0.001 on MPI3D.
-        quantisation_weight: λ_q, which moves values to codes.
-        commitment_weight: λ_c, which moves codes to values.
+        weight_decay: decay of all weights except biases and values; 0.1 in the paper, 0.001 on MPI3D.
+        quantisation_weight: λ_q, which moves values towards latents.
+        commitment_weight: λ_c, which moves latents towards values.
         likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
-        encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
-        decoder: what maps codes to outputs; by default :class:`StyleDecoder`, which is part of the method.
+        encoder: network from images to features, followed by a linear layer; by default :class:`StyleEncoder`.
+        decoder: network from latent codes to outputs; by default :class:`StyleDecoder`, which is part of the method.
 
     >>> model = QLAE(image_shape=(1, 32, 32), latent_dim=4)
     >>> codes = model.represent(torch.rand(2, 1, 32, 32))
@@ -250,11 +250,11 @@ class QLAE(QuantisedAutoEncoder):
         self.values = nn.Parameter(torch.linspace(-0.5, 0.5, self.num_values).repeat(self.latent_dim, 1))
 
     def encode(self, images: Tensor) -> Quantised:
-        """Codes of images ``[N, C, H, W]``, before and after quantisation."""
+        """Return latents of images ``[N, C, H, W]``, before and after quantisation."""
         return quantise(self.features(images), at_least_float(self.values))
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
+        """Return all terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
         images = first_of(batch)
         latents = self.encode(images)
         outputs = without_traces(self.decoder(latents.straight_through().to(self.dtype)))
@@ -271,15 +271,15 @@ class QLAE(QuantisedAutoEncoder):
 
 
 class StyleEncoder(nn.Sequential):
-    """The encoder of QLAE: four stages of convolutions 3x3 and one 4x4 that halves the sides, then dense layers.
+    """Encoder of QLAE: four stages of 3x3 convolutions and a 4x4 convolution that halves the sides, then dense layers.
 
-    Instance normalisation and a leaky ReLU (0.2) follow each convolution; no biases before them. Sides that are no
+    Instance normalisation and a leaky ReLU (0.2) follow each convolution, which has no bias. Sides that are not
     multiples of 16 are padded with zeros.
 
     Args:
         image_shape: (channels, height, width), sides from 17 up.
         widths: channels of the stages.
-        depth: convolutions of a stage.
+        depth: convolutions per stage.
         hidden: widths of the dense layers.
 
     >>> StyleEncoder((1, 32, 32), widths=(8, 8, 16, 16))(torch.rand(2, 1, 32, 32)).shape
@@ -315,22 +315,22 @@ class StyleEncoder(nn.Sequential):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features ``[N, F]``."""
+        """Return features ``[N, F]``."""
         return super().forward(F.pad(images, self.padding) if any(self.padding) else images)
 
 
 class StyleDecoder(nn.Module):
-    """The decoder of QLAE: a learned map that the codes restyle after every layer, as in StyleGAN.
+    """Decoder of QLAE: a learned map that the latents modulate after every layer, as in StyleGAN.
 
-    Dense layers turn codes into a style. In each of four stages transposed convolutions 3x3 and one 4x4, which doubles
-    the sides, are followed by a leaky ReLU (0.2), instance normalisation, and scale and shift from the style. These
-    pass a ReLU, as in the authors' code, so that they are never negative.
+    Dense layers turn latents into a style. In each of four stages, 3x3 transposed convolutions and a 4x4 one, which
+    doubles the sides, are followed by a leaky ReLU (0.2), instance normalisation, and scale and shift from the style.
+    Scale and shift pass a ReLU, as in the authors' code, so that they are never negative.
 
     Args:
-        latent_dim: number of codes.
+        latent_dim: number of latents.
         image_shape: (channels, height, width), sides from 17 up.
         widths: channels of the stages.
-        depth: convolutions of a stage.
+        depth: convolutions per stage.
         hidden: widths of the dense layers.
 
     >>> StyleDecoder(4, (1, 32, 32), widths=(16, 16, 8, 8))(torch.rand(2, 4)).shape
@@ -368,11 +368,11 @@ class StyleDecoder(nn.Module):
         self.last = nn.Conv2d(before, channels, 3, padding=1, bias=False)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Outputs ``[N, C, H, W]`` for codes ``[N, D]``."""
+        """Return outputs ``[N, C, H, W]`` for latent codes ``[N, D]``."""
         return crop(self.last(self.stages(codes)[-1]), self.padding)
 
     def stages(self, codes: Tensor) -> list[Tensor]:
-        """The style ``[N, S]``, and the maps after each stage."""
+        """Return the style ``[N, S]``, and the maps after each stage."""
         style = self.style(codes)
         maps, kept = self.start.expand(codes.shape[0], -1, -1, -1), [style]
         for layer, condition in zip(self.layers, self.conditions, strict=True):

@@ -1,15 +1,15 @@
-"""Tripod: quantised latents that share little information and act on the image one by one.
+"""Tripod: quantised latents that share little information and affect the image independently.
 
 Hsu et al., 2024, "Tripod: Three Complementary Inductive Biases for Disentangled Representation Learning". Latents pass
-a tanh and are rounded to V fixed values in [-1, 1], with the gradient of what was rounded:
+a tanh and are rounded to V fixed values in [-1, 1], with a straight-through gradient:
 
     min -log p(x|ẑ) / P + λ_M M(ẑ) + λ_H Σ_l H_l(ẑ)
 
     M = 1/N Σ_n [log q(ẑ_n) - Σ_j log q_j(ẑ_nj)]                  with kernel density estimates q of the batch
     H_l = Σ_{i≠j} (σ_i σ_j ∂²f_l/∂z_i∂z_j)² / Σ_{i,j} (σ_i σ_j ∂²f_l/∂z_i∂z_j)²,   the mean over units of layer f_l
 
-M is the multi-information of the latents, zero where they are independent. H is the share of the decoder's curvature
-that mixes two latents, from second differences along random directions.
+M is the multi-information of the latents, zero if they are independent. H is the share of the decoder's curvature that
+mixes two latents, estimated by second differences along random directions.
 """
 
 import math
@@ -29,16 +29,16 @@ SMALLEST_STD, SMALLEST_CURVATURE = 1e-6, 1e-10
 
 
 def multi_information(codes: Tensor, std: Tensor, silverman: bool = False) -> Tensor:
-    """Kernel estimate of log q(z_n) - Σ_j log q_j(z_nj) for each sample ``[N]``.
+    """Kernel density estimate of log q(z_n) - Σ_j log q_j(z_nj) for each sample ``[N]``.
 
     Kernels are Gaussian. Those of the joint density have Silverman's bandwidth, std times
     (4 / (N (D + 2)))^(1 / (D + 4)).
 
     Args:
         codes: ``[N, D]``.
-        std: of each code, ``[D]``.
-        silverman: give the kernels of the marginal densities Silverman's bandwidth too. The authors' program leaves
-            it out, with bandwidths of one standard deviation, so that independent codes do not reach 0.
+        std: standard deviation of each latent, ``[D]``.
+        silverman: use Silverman's bandwidth for the marginal densities too. The authors' code uses bandwidths of one
+            standard deviation there, so that the estimate for independent latents is not 0.
 
     >>> multi_information(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.ones(2)).mean()
     tensor(0.4318)
@@ -47,7 +47,7 @@ def multi_information(codes: Tensor, std: Tensor, silverman: bool = False) -> Te
     squared = ((codes[:, None] - codes) / std) ** 2  # [N, N, D]
 
     def log_density(distances: Tensor, bandwidth: float, dims: int) -> Tensor:
-        """Log of the mean of Gaussian kernels over the samples of dimension 1."""
+        """Return the logarithm of the mean of Gaussian kernels over the samples of dimension 1."""
         constant = dims * (math.log(2 * math.pi) / 2 + math.log(bandwidth)) + math.log(n)
         return (-distances / (2 * bandwidth**2)).logsumexp(1) - constant
 
@@ -63,13 +63,13 @@ def _silverman(n: int, dims: int) -> float:
 def curvature(
     layers: Callable[[Tensor], Sequence[Tensor]], codes: Tensor, directions: Tensor, step: float
 ) -> list[Tensor]:
-    """Variance over directions v of vᵀ(∂²f/∂z²)v, the mean over the units of each layer: ``[N]`` for each.
+    """Variance of vᵀ(∂²f/∂z²)v over directions v, averaged over the units of each layer: ``[N]`` for each.
 
-    Entries of v that are ± s_i with equal chance give 2 Σ_{i≠j} (s_i s_j ∂²f/∂z_i∂z_j)², normal ones with standard
-    deviation s_i give 2 Σ_{i,j}. The variance is that of the population, as in the authors' program.
+    Entries of v that are ± s_i with equal probability give 2 Σ_{i≠j} (s_i s_j ∂²f/∂z_i∂z_j)², normal ones with standard
+    deviation s_i give 2 Σ_{i,j}. This is the population variance, as in the authors' code.
 
     Args:
-        layers: maps codes ``[M, D]`` to the outputs of each layer ``[M, ...]``.
+        layers: function from latent codes ``[M, D]`` to the outputs of each layer ``[M, ...]``.
         codes: ``[N, D]``.
         directions: ``[K, N, D]``.
         step: ε of the second differences (f(z + εv) - 2 f(z) + f(z - εv)) / ε².
@@ -92,30 +92,30 @@ class Tripod(QuantisedAutoEncoder):
         + \lambda_H \sum_l \frac{\sum_{i\neq j} \left(\sigma_i\sigma_j\,\partial_i\partial_j f_l\right)^2}
         {\sum_{i,j} \left(\sigma_i\sigma_j\,\partial_i\partial_j f_l\right)^2}
 
-    The representation is the rounded values; ``encode(images).indices`` are their numbers. The paper takes twice as
-    many codes as there are factors, and trains 250,000 steps of 64 images with each entry of the gradient clipped to 1.
+    The rounded values are the representation; ``encode(images).indices`` are their indices. The paper uses twice as
+    many latents as factors, and trains for 250,000 steps of 64 images with each gradient entry clipped to 1.
 
-    Two estimates differ from the authors' program by default; ``reference=True`` follows it. Their penalty divides the
-    mixed by the whole curvature for every image, from two draws each: a ratio with a heavy tail. The default divides
-    the means over the batch. And their marginal densities lack Silverman's factor, see :func:`multi_information`.
+    By default, two estimates differ from the authors' code; ``reference=True`` follows it. Their penalty divides the
+    mixed by the total curvature of every image, from two samples each: a ratio with a heavy tail. The default divides
+    the means over the batch. Their marginal densities lack Silverman's factor, see :func:`multi_information`.
 
-    The penalty is on the style and all stages but the last of a :class:`StyleDecoder`, and on the outputs of other
-    decoders. The paper's own residual networks are not part of the zoo: these are QLAE's.
+    The penalty applies to the style and to all stages except the last of a :class:`StyleDecoder`, and to the outputs of
+    other decoders. The networks are those of QLAE, not the paper's residual networks.
 
     Args:
         image_shape: (channels, height, width).
-        latent_dim: number D of codes.
-        num_values: number V of values of each code.
+        latent_dim: number D of latents.
+        num_values: number V of values of each latent.
         lr: learning rate of AdamW.
-        weight_decay: of all weights but biases; none in the paper.
+        weight_decay: decay of all weights except biases; none in the paper.
         information_weight: λ_M; 1e-4 in the paper on Shapes3D and Isaac3D, 1e-8 on MPI3D, 1e-10 on Falcor3D.
         curvature_weight: λ_H; 1e-2 in the paper on Shapes3D and Falcor3D, 1e-4 on MPI3D, 1e-8 on Isaac3D.
         num_directions: random directions of each kind for every image.
-        step: ε of the second differences, relative to the standard deviation of a code.
-        reference: take both estimates of the authors' program.
+        step: ε of the second differences, relative to the standard deviation of a latent.
+        reference: use both estimates of the authors' code.
         likelihood: p(x|z): a name, ``{"name": ..., **arguments}`` or a module, as for :class:`~unknot.zoo.VAE`.
-        encoder: what maps images to features; by default :class:`StyleEncoder`, to which a linear layer is added.
-        decoder: what maps codes to outputs; by default :class:`StyleDecoder`.
+        encoder: network from images to features, followed by a linear layer; by default :class:`StyleEncoder`.
+        decoder: network from latent codes to outputs; by default :class:`StyleDecoder`.
 
     >>> model = Tripod(image_shape=(1, 32, 32), latent_dim=4, encoder="MLPEncoder", decoder="MLPDecoder")
     >>> sorted(model.losses(torch.rand(8, 1, 32, 32)))
@@ -149,7 +149,7 @@ class Tripod(QuantisedAutoEncoder):
         self.register_buffer("values", levels, persistent=False)
 
     def encode(self, images: Tensor) -> Quantised:
-        """Codes of images ``[N, C, H, W]``, before and after rounding."""
+        """Return latents of images ``[N, C, H, W]``, before and after rounding."""
         return self.quantise(self.features(images))
 
     def quantise(self, features: Tensor) -> Quantised:
@@ -159,13 +159,13 @@ class Tripod(QuantisedAutoEncoder):
         return Quantised(continuous, at_least_float(self.values)[0, indices], indices)
 
     def layers(self, codes: Tensor) -> list[Tensor]:
-        """Outputs of the decoder's layers whose curvature is penalised."""
+        """Return the outputs of the decoder's layers whose curvature is penalised."""
         if isinstance(self.decoder, StyleDecoder):
             return self.decoder.stages(codes)[:-1]
         return [self.decoder(codes)]
 
     def mixing(self, codes: Tensor, std: Tensor) -> Tensor:
-        """Share of the curvature along two different latents, summed over layers; the mean over images."""
+        """Return the share of curvature that mixes two latents, summed over layers and averaged over images."""
         shape = (self.num_directions, *codes.shape)
         signs = torch.randint(0, 2, shape, device=codes.device).to(codes) * 2 - 1
         mixed = curvature(self.layers, codes, signs * std, self.step)
@@ -176,7 +176,7 @@ class Tripod(QuantisedAutoEncoder):
         return torch.stack(shares).sum()
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
-        """All terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
+        """Return all terms of the objective; ``reconstruction`` is the sum over pixels, as in other models."""
         images = first_of(batch)
         latents = self.encode(images)
         codes = latents.straight_through()

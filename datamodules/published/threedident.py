@@ -142,7 +142,7 @@ def _from_archive(path: Path) -> tuple[Source, npt.NDArray[np.float64]]:
 
 
 def _numbered(found: dict[str, Any], path: Path) -> list[Any]:
-    """Values of the names ``images/N.png``, in the order of N, from 0 on without a gap."""
+    """Return the values of names ``images/N.png`` in the order of N, which must count from 0 without a gap."""
     numbered = {int(match[1]): value for name, value in found.items() if (match := IMAGE.fullmatch(name))}
     if not numbered:
         raise ValueError(f"{path}: no images called images/00000.png and so on.")

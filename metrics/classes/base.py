@@ -1,7 +1,7 @@
-"""Metrics over rows that arrive in batches: the score of everything seen since the last reset.
+"""Base classes of metrics over rows that arrive in batches, scored since the last reset.
 
-A score must not depend on how the rows were dealt to processes, not even in its last digit; rows are therefore put into
-one canonical order before they are scored, and split into training and test rows by a seed after that.
+A score must not depend on how the rows were distributed over processes, not even in its last digit. Rows are therefore
+put into a canonical order before they are split into training and test rows by a seed.
 """
 
 from typing import Any
@@ -18,11 +18,15 @@ from unknot.metrics.functional.checks import Floats, Ints
 from unknot.metrics.registry import about
 
 FLOATS = ("codes", "features", "predictions of sets", "targets")
-LABELS = ("factors", "sensitive", "labels")  # numbers of which NaN and -1 are missing; all else are integer classes
+LABELS = (
+    "factors",
+    "sensitive",
+    "labels",
+)  # NaN and -1 mean missing; all others hold integer classes
 
 
 class ScoreMetric(Metric):
-    """A ``torchmetrics.Metric`` whose direction and bounds are those of a score in the registry, named by ``score``."""
+    """``torchmetrics.Metric`` with the direction and bounds of the registered score named by ``score``."""
 
     is_differentiable = False
     higher_is_better: bool | None = None
@@ -40,7 +44,7 @@ class ScoreMetric(Metric):
             cls.plot_lower_bound, cls.plot_upper_bound = facts.bounds
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, as torchmetrics does; by default what :meth:`compute` gives now."""
+        """Plot one value or several, as torchmetrics does; by default the result of :meth:`compute`."""
         figure, axes = self._plot(val, ax)
         if ax is None:
             figure.set_size_inches(8, 4.8)
@@ -48,7 +52,7 @@ class ScoreMetric(Metric):
         return figure, axes
 
     def need(self, state: list[Tensor]) -> list[Tensor]:
-        """Rows of a state, of which there must be some."""
+        """Concatenate the rows of a state, or raise an error if there are none."""
         if isinstance(state, list) and not state:
             raise ValueError(f"{type(self).__name__} has seen no data: call update(...) before compute().")
         return state
@@ -72,10 +76,10 @@ class ScoreCollection(MetricCollection):
     """
 
     def plot(self, val: Any = None, ax: Any = None, together: bool = False) -> Any:
-        """Draw each metric on axes of its own, or all ``together``.
+        """Plot each metric on its own axes, or all ``together``.
 
         Args:
-            val: what :meth:`compute` returned, or a list of such dictionaries; by default the scores of now.
+            val: result of :meth:`compute`, or a list of such results; by default the current scores.
             ax: axes to draw on, one for each metric; one alone for all together.
             together: draw all metrics on the same axes.
 
@@ -102,7 +106,7 @@ def _names_of(metric: Any) -> tuple[str, ...]:
 
 
 class RowMetric(ScoreMetric):
-    """Keeps the rows of ``update(left, right)``; a subclass scores them in ``compute``."""
+    """Metric that stores the rows of ``update(left, right)``; a subclass scores them in ``compute``."""
 
     left: list[Tensor]
     right: list[Tensor]
@@ -117,9 +121,9 @@ class RowMetric(ScoreMetric):
         self._append(codes, factors, ("codes", "[N, D]"), ("factors", "[N, F]"))
 
     def _append(self, left: Any, right: Any, *names: tuple[str, str]) -> None:
-        """Keep rows of the right shape and kind: others are refused now, not after an epoch.
+        """Store rows after checking their shape and type.
 
-        Values are looked at later, as a device would have to be waited for.
+        Values are checked in ``compute``, because reading them waits for the device.
         """
         pair = [torch.as_tensor(rows, device=self.device).detach() for rows in (left, right)]  # without their graph
         for rows, (name, shape) in zip(pair, names, strict=True):
@@ -127,7 +131,7 @@ class RowMetric(ScoreMetric):
                 raise ValueError(f"{name} must have shape {shape}, got {list(rows.shape)}.")
             if rows.is_complex() or (name not in (*FLOATS, *LABELS) and rows.is_floating_point()):
                 raise ValueError(f"{name} must be integer classes, got {rows.dtype}.")
-        if len(pair[0]) != len(pair[1]):  # else rows of later updates would be paired wrongly
+        if len(pair[0]) != len(pair[1]):  # otherwise rows of later updates would be paired wrongly
             together = " and ".join(name for name, _ in names)
             raise ValueError(f"{together} must have as many rows, got {len(pair[0])} and {len(pair[1])}.")
         for rows, kept, (name, _) in zip(pair, (self.left, self.right), names, strict=True):
@@ -138,11 +142,11 @@ class RowMetric(ScoreMetric):
         self.right.append(pair[1])
 
     def rows(self) -> tuple[Any, Any]:
-        """All rows, in an order that depends on their values only."""
+        """Return all rows, in an order that depends only on their values."""
         left, right = (_array(dim_zero_cat(self.need(rows))) for rows in (self.left, self.right))
         if not np.isfinite(left).all() or np.isinf(right).any():
-            return left, right  # the score's own check will refuse them
-        labels = np.where(np.isnan(right), MISSING, right)  # for the order alone
+            return left, right  # the score itself reports them
+        labels = np.where(np.isnan(right), MISSING, right)  # only for sorting
         columns = np.concatenate([rows.reshape(len(rows), -1).astype(np.float64) for rows in (labels, left)], axis=1)
         order = np.lexsort(columns.T)
         return left[order], right[order]
@@ -152,12 +156,12 @@ class RowMetric(ScoreMetric):
 
 
 class SplitMetric(RowMetric):
-    """A metric that learns from a part of the rows and is tested on the rest.
+    """Metric that is fitted on a part of the rows and tested on the rest.
 
     Args:
         test_fraction: share of the rows to test on; a third is the thesis' 10,000 + 5,000.
-        seed: of the split.
-        kwargs: of ``torchmetrics.Metric``.
+        seed: seed of the split.
+        kwargs: arguments of ``torchmetrics.Metric``.
     """
 
     def __init__(self, test_fraction: float = 1 / 3, seed: int = 0, **kwargs: Any) -> None:
@@ -166,10 +170,10 @@ class SplitMetric(RowMetric):
         self.test_fraction, self.seed = test_fraction, whole("seed", seed, least=0)
 
     def split(self) -> tuple[Floats, Ints, Floats, Ints]:
-        """Rows to learn from and rows to test on, as the functions take them."""
+        """Return the rows to fit on and the rows to test on, as the functions take them."""
         left, right = self.rows()
         if len(left) < 2:
-            raise ValueError(f"{type(self).__name__} needs rows to learn from and rows to test on, got {len(left)}.")
+            raise ValueError(f"{type(self).__name__} needs rows to fit on and rows to test on, got {len(left)}.")
         order = np.random.default_rng(self.seed).permutation(len(left))
         test = min(max(round(self.test_fraction * len(left)), 1), len(left) - 1)
         return left[order[test:]], right[order[test:]], left[order[:test]], right[order[:test]]

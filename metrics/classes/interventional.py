@@ -1,4 +1,4 @@
-"""Scores of interventions as ``torchmetrics.Metric``."""
+"""Interventional scores as ``torchmetrics.Metric``."""
 
 from typing import Any, Literal
 
@@ -12,12 +12,12 @@ class BetaVAEScore(SplitMetric, score="beta_vae"):
     """BetaVAE score; see :func:`unknot.metrics.functional.beta_vae_score`.
 
     Args:
-        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+        kwargs: ``test_fraction``, ``seed``, and arguments of ``torchmetrics.Metric``.
 
     >>> import torch
     >>> metric = BetaVAEScore()
     >>> labels = torch.arange(90) % 3
-    >>> metric.update(1.0 - torch.eye(3)[labels], labels)  # the code of the factor that two images share is equal
+    >>> metric.update(1.0 - torch.eye(3)[labels], labels)  # the latent of the shared factor is equal
     >>> metric.compute()
     tensor(1.)
     """
@@ -27,7 +27,7 @@ class BetaVAEScore(SplitMetric, score="beta_vae"):
         self._append(features, labels, ("features", "[N, D]"), ("labels", "[N]"))
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.beta_vae_score(*self.split()))
 
 
@@ -35,15 +35,15 @@ class FactorVAEScore(SplitMetric, score="factor_vae"):
     """FactorVAE score; see :func:`unknot.metrics.functional.factor_vae_score`.
 
     Args:
-        latent_dim: number of codes.
+        latent_dim: number of latents.
         test_fraction: share of the votes to test on.
-        seed: of the split.
-        kwargs: of ``torchmetrics.Metric``.
+        seed: seed of the split.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> import torch
     >>> metric = FactorVAEScore(latent_dim=3)
     >>> labels = torch.arange(90) % 3
-    >>> metric.update(labels, labels)  # the code of the factor that is fixed varies least
+    >>> metric.update(labels, labels)  # the latent of the fixed factor varies least
     >>> metric.compute()
     tensor(1.)
     """
@@ -53,11 +53,11 @@ class FactorVAEScore(SplitMetric, score="factor_vae"):
         self.latent_dim = latent_dim
 
     def update(self, argmin: Tensor, labels: Tensor) -> None:
-        """Add the code that varied least ``[N]`` and the factor that was fixed ``[N]``."""
+        """Add the latent that varied least ``[N]`` and the factor that was fixed ``[N]``."""
         self._append(argmin, labels, ("argmin", "[N]"), ("labels", "[N]"))
 
     def compute(self) -> Tensor:
-        """The score of all votes seen so far."""
+        """Return the score of all votes so far."""
         return self._score(functional.factor_vae_score(*self.split(), latent_dim=self.latent_dim))
 
 
@@ -66,7 +66,7 @@ class Unfairness(RowMetric, score="unfairness"):
 
     Args:
         reduction: ``"mean"``, ``"uniform"`` or ``"max"`` over sensitive groups.
-        kwargs: of ``torchmetrics.Metric``.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> import torch
     >>> metric = Unfairness()
@@ -84,5 +84,5 @@ class Unfairness(RowMetric, score="unfairness"):
         self._append(predictions, sensitive, ("predictions", "[N]"), ("sensitive", "[N]"))
 
     def compute(self) -> Tensor:
-        """The score of all predictions seen so far."""
+        """Return the score of all predictions so far."""
         return self._score(functional.unfairness(*self.rows(), reduction=self.reduction))

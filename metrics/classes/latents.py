@@ -1,4 +1,4 @@
-"""Scores of codes and factors as ``torchmetrics.Metric``: the functions of ``functional``, fed in batches."""
+"""Scores of codes and factors as ``torchmetrics.Metric``, computed by the functions of ``functional``."""
 
 import warnings
 from collections import OrderedDict
@@ -32,7 +32,7 @@ class MIG(RowMetric, score="mig"):
         self.bins = bins
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.mig(*self.rows(), self.bins))
 
 
@@ -40,13 +40,13 @@ class DCI(SplitMetric, score="dci"):
     """Disentanglement, completeness and informativeness; see :func:`unknot.metrics.functional.dci`.
 
     Args:
-        backend: ``"unknot"`` or ``"sklearn"``, of the boosted trees.
+        backend: implementation of the boosted trees, ``"unknot"`` or ``"sklearn"``.
         score: one of ``"disentanglement"``, ``"completeness"``, ``"informativeness_train"`` and
-            ``"informativeness_test"``, for a single number that can be logged and plotted; by default all four, called
+            ``"informativeness_test"``, to return a single number; by default all four are returned, named
             ``dci_disentanglement`` and so on.
         test_fraction: share of the rows to test on.
-        seed: of the split, and of scikit-learn's trees.
-        kwargs: of ``torchmetrics.Metric``.
+        seed: seed of the split and of scikit-learn's trees.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = DCI()
     >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
@@ -67,7 +67,7 @@ class DCI(SplitMetric, score="dci"):
         self.names = () if score else tuple(f"dci_{name}" for name in SCORES)
 
     def compute(self) -> dict[str, Tensor] | Tensor:
-        """The four scores of all rows seen so far, or the one that was asked for."""
+        """Return the four scores of all rows so far, or the selected one."""
         scores = functional.dci(*self.split(), backend=self.backend, seed=self.seed)
         if self.score is not None:
             return self._score(scores[self.score])
@@ -75,12 +75,12 @@ class DCI(SplitMetric, score="dci"):
 
 
 class _Renamed(dict[str, Tensor]):
-    """Scores that were called by their last words before: these names work for one more release."""
+    """Dictionary that still accepts the former, shorter names of the scores, with a warning, for one more release."""
 
     def __missing__(self, name: str) -> Tensor:
         if f"dci_{name}" not in self:
             raise KeyError(name)
-        warnings.warn(f"DCI calls this score 'dci_{name}' now.", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"This score of DCI is now called 'dci_{name}'.", DeprecationWarning, stacklevel=2)
         return self[f"dci_{name}"]
 
     def __reduce__(self) -> Any:  # torch.load reads it without this class
@@ -91,12 +91,12 @@ class SAP(SplitMetric, score="sap"):
     """Separated Attribute Predictability; see :func:`unknot.metrics.functional.sap`.
 
     Args:
-        continuous_factors: squared correlations in place of an SVM's accuracies.
-        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+        continuous_factors: use squared correlations instead of an SVM's accuracy.
+        kwargs: ``test_fraction``, ``seed``, and arguments of ``torchmetrics.Metric``.
 
     >>> metric = SAP(continuous_factors=True)
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> bool(metric.compute() > 0.95)
     True
     """
@@ -106,7 +106,7 @@ class SAP(SplitMetric, score="sap"):
         self.continuous_factors = continuous_factors
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.sap(*self.split(), continuous_factors=self.continuous_factors))
 
 
@@ -114,12 +114,12 @@ class Modularity(RowMetric, score="modularity"):
     """Modularity; see :func:`unknot.metrics.functional.modularity`.
 
     Args:
-        bins: intervals of each code.
-        kwargs: of ``torchmetrics.Metric``.
+        bins: intervals of each latent.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = Modularity()
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> metric.compute()
     tensor(1.)
     """
@@ -129,7 +129,7 @@ class Modularity(RowMetric, score="modularity"):
         self.bins = bins
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.modularity(*self.rows(), self.bins))
 
 
@@ -137,17 +137,17 @@ class Explicitness(SplitMetric, score="explicitness"):
     """Explicitness; see :func:`unknot.metrics.functional.explicitness`.
 
     Args:
-        kwargs: ``test_fraction``, ``seed`` of the split, and those of ``torchmetrics.Metric``.
+        kwargs: ``test_fraction``, ``seed``, and arguments of ``torchmetrics.Metric``.
 
     >>> metric = Explicitness()
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> metric.compute()
     tensor(1.)
     """
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.explicitness(*self.split()))
 
 
@@ -155,13 +155,13 @@ class IRS(RowMetric, score="irs"):
     """Interventional Robustness Score; see :func:`unknot.metrics.functional.irs`.
 
     Args:
-        bins: intervals of each factor; ``None`` keeps every class apart.
-        quantile: of the deviations of each group.
-        kwargs: of ``torchmetrics.Metric``.
+        bins: intervals of each factor; ``None`` uses its classes.
+        quantile: quantile of the deviations in each group.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = IRS()
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> metric.compute()
     tensor(1.)
     """
@@ -171,7 +171,7 @@ class IRS(RowMetric, score="irs"):
         self.bins, self.quantile = bins, quantile
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.irs(*self.rows(), self.bins, self.quantile))
 
 
@@ -180,14 +180,14 @@ class DownstreamAccuracy(SplitMetric, score="downstream_gbt"):
 
     Args:
         classifier: ``"gbt"`` or ``"lr"``.
-        backend: ``"unknot"`` or ``"sklearn"``, of the classifier.
+        backend: implementation of the classifier, ``"unknot"`` or ``"sklearn"``.
         test_fraction: share of the rows to test on.
-        seed: of the split.
-        kwargs: of ``torchmetrics.Metric``.
+        seed: seed of the split.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = DownstreamAccuracy("gbt")
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> metric.compute()
     tensor(1.)
     """
@@ -197,7 +197,7 @@ class DownstreamAccuracy(SplitMetric, score="downstream_gbt"):
         self.classifier, self.backend = classifier, backend
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.downstream_accuracy(*self.split(), self.classifier, self.backend))
 
 
@@ -211,24 +211,24 @@ class TotalCorrelation(RowMetric, score="total_correlation"):
     """
 
     def update(self, codes: Any, factors: Any = None) -> None:
-        """Add codes ``[N, D]``. Factors are not looked at: they are accepted so that a collection can pass them."""
+        """Add codes ``[N, D]``. Factors are ignored: they are accepted so that a collection can pass them."""
         nothing = torch.zeros(len(codes), dtype=torch.uint8)
         self._append(codes, nothing, ("codes", "[N, D]"), ("nothing", "[N]"))
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.total_correlation(self.rows()[0]))
 
 
 class FactorCodes(SplitMetric):
-    """The factor-code matrix ``[D, F]``, with a picture of it, of the groups of factors, and of how they merge.
+    """Factor-code matrix ``[D, F]``, with a plot of the matrix, of groups of factors, and of how they merge.
 
     Args:
-        estimator: ``"importance"`` of boosted trees, mutual ``"information"`` or ``"predictability"`` by an SVM.
-        factor_names: for the picture.
-        test_fraction: share of the rows to test on (the SVM only; the others use all rows).
-        seed: of the split.
-        kwargs: of ``torchmetrics.Metric``.
+        estimator: ``"importance"`` of boosted trees, mutual ``"information"``, or ``"predictability"`` by an SVM.
+        factor_names: names of the factors, for the plot.
+        test_fraction: share of the rows to test on (SVM only; the others use all rows).
+        seed: seed of the split.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = FactorCodes("information")
     >>> factors = torch.arange(300).remainder(3).reshape(-1, 1)
@@ -250,7 +250,7 @@ class FactorCodes(SplitMetric):
         self.estimator, self.factor_names = estimator, factor_names
 
     def compute(self) -> Tensor:
-        """The matrix of all rows seen so far."""
+        """Return the matrix of all rows so far."""
         return torch.from_numpy(self._matrix()).float().to(self.device)
 
     def _matrix(self) -> Floats:
@@ -261,11 +261,11 @@ class FactorCodes(SplitMetric):
         return functional.predictability_matrix(*self.split()).values
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw a matrix, by default the one :meth:`compute` gives, on three axes below each other.
+        """Plot a matrix, by default the result of :meth:`compute`, on three axes below each other.
 
         Args:
             val: a matrix ``[D, F]``.
-            ax: three matplotlib axes; by default a new figure has them.
+            ax: three matplotlib axes; by default those of a new figure.
 
         Returns:
             The figure and its three axes.
@@ -279,13 +279,13 @@ class InfoMEC(RowMetric, score="infomec"):
     """InfoM, InfoE and InfoC; see :func:`unknot.metrics.functional.infomec`.
 
     Args:
-        discrete_codes: the latents take few values.
-        pruning: rule for active latents.
-        kwargs: of ``torchmetrics.Metric``.
+        discrete_codes: whether the latents take few values.
+        pruning: rule that selects active latents.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = InfoMEC(discrete_codes=True)
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(factors.float(), factors)  # code i is factor i
+    >>> metric.update(factors.float(), factors)  # latent i is factor i
     >>> {name: round(float(value), 2) for name, value in metric.compute().items()}
     {'infom': 1.0, 'infoe': 1.0, 'infoc': 1.0}
     """
@@ -297,7 +297,7 @@ class InfoMEC(RowMetric, score="infomec"):
         self.discrete_codes, self.pruning = discrete_codes, pruning
 
     def compute(self) -> dict[str, Tensor]:
-        """The three scores of all rows seen so far."""
+        """Return the three scores of all rows so far."""
         scores = functional.infomec(*self.rows(), self.discrete_codes, self.pruning)
         return {name: self._score(value) for name, value in scores.items()}
 
@@ -307,11 +307,11 @@ class MCC(RowMetric, score="mcc"):
 
     Args:
         correlation: ``"pearson"`` or ``"spearman"``.
-        kwargs: of ``torchmetrics.Metric``.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = MCC()
     >>> factors = torch.arange(300).reshape(-1, 1) % torch.tensor([[3, 4]])
-    >>> metric.update(-factors.float(), factors)  # code i is minus factor i
+    >>> metric.update(-factors.float(), factors)  # latent i is minus factor i
     >>> metric.compute()
     tensor(1.)
     """
@@ -325,5 +325,5 @@ class MCC(RowMetric, score="mcc"):
         self._append(codes, factors, ("codes", "[N, D]"), ("targets", "[N, F]"))
 
     def compute(self) -> Tensor:
-        """The score of all rows seen so far."""
+        """Return the score of all rows so far."""
         return self._score(functional.mcc(*self.rows(), self.correlation))

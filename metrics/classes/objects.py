@@ -15,11 +15,11 @@ from unknot.metrics.functional.sets import THRESHOLDS, adjusted_rand_indices, av
 class SetAveragePrecision(RowMetric, score="ap"):
     """Average precision of predicted sets; see :func:`unknot.metrics.functional.set_average_precision`.
 
-    Images are put into an order that depends on their values only, which matters for predictions of equal confidence.
+    Images are sorted by their values, so that ties in confidence do not depend on the order of updates.
 
     Args:
-        thresholds: distances; by default the chapter's ∞, 1, 0.5, 0.25 and 0.125.
-        kwargs: of ``torchmetrics.Metric``.
+        thresholds: distance thresholds; by default the chapter's ∞, 1, 0.5, 0.25 and 0.125.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = SetAveragePrecision()
     >>> targets = torch.zeros(4, 10, 19)
@@ -39,13 +39,13 @@ class SetAveragePrecision(RowMetric, score="ap"):
         self._append(predictions, targets, ("predictions of sets", "[B, K, 19]"), ("targets", "[B, M, 19]"))
 
     def compute(self) -> dict[str, Tensor]:
-        """The score of all images seen so far at each threshold."""
+        """Return the score of all images so far at each threshold."""
         scores = average_precisions(*self.rows(), self.thresholds)
         return {name: self._score(score) for name, score in zip(self.names, scores, strict=True)}
 
 
 def ap_names(thresholds: Sequence[float]) -> list[str]:
-    """Names for scores: ``ap_inf``, ``ap_1``, ``ap_0.5``, ..."""
+    """Names of the scores: ``ap_inf``, ``ap_1``, ``ap_0.5``, ..."""
     return [f"ap_{threshold:g}" for threshold in thresholds]
 
 
@@ -53,8 +53,8 @@ class AdjustedRandIndex(ScoreMetric, score="ari"):
     """Mean adjusted Rand index over images; see :func:`unknot.metrics.functional.adjusted_rand_index`.
 
     Args:
-        foreground: leave out the background.
-        kwargs: of ``torchmetrics.Metric``.
+        foreground: whether to leave out the background.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = AdjustedRandIndex()
     >>> masks = torch.tensor([[[0, 1], [1, 2]]])
@@ -76,9 +76,9 @@ class AdjustedRandIndex(ScoreMetric, score="ari"):
         self.scores.append(torch.from_numpy(scores).to(self.device))
 
     def compute(self) -> Tensor:
-        """The mean over all images with pixels to count."""
+        """Return the mean over all images that have pixels to count."""
         scores = dim_zero_cat(self.need(self.scores))
-        return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
+        return scores.sort().values.mean().float()  # sorted, so that the order of images does not affect the last digit
 
 
 class MeanIoU(ScoreMetric, score="miou"):
@@ -86,9 +86,9 @@ class MeanIoU(ScoreMetric, score="miou"):
 
     Args:
         average: ``"image"`` or ``"object"``.
-        resolution: at which masks are compared.
+        resolution: resolution at which masks are compared.
         ignore_overlaps: leave out pixels that lie in several true masks.
-        kwargs: of ``torchmetrics.Metric``.
+        kwargs: arguments of ``torchmetrics.Metric``.
 
     >>> metric = MeanIoU()
     >>> masks = torch.eye(4).reshape(1, 4, 2, 2)
@@ -118,9 +118,9 @@ class MeanIoU(ScoreMetric, score="miou"):
         self.scores.append(torch.from_numpy(scores).to(self.device))
 
     def compute(self) -> Tensor:
-        """The mean over all images with objects, or over all objects."""
+        """Return the mean over all images with objects, or over all objects."""
         scores = dim_zero_cat(self.need(self.scores))
-        return scores.sort().values.mean().float()  # sorted: the order of images must not show in the last digit
+        return scores.sort().values.mean().float()  # sorted, so that the order of images does not affect the last digit
 
 
 class MeanBestOverlap(MeanIoU):

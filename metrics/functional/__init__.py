@@ -1,4 +1,4 @@
-"""Pure functions: codes ``[N, D]`` and integer factors ``[N, F]`` in, numbers out."""
+"""Pure functions that compute scores from codes ``[N, D]`` and integer factors ``[N, F]``."""
 
 from unknot.metrics.functional.aggregation import (
     AGGREGATIONS,

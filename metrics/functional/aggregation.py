@@ -1,8 +1,8 @@
-"""From a factor-code matrix ``[D, F]`` to a number: what a score means by "disentangled" is decided here.
+"""Aggregations of a factor-code matrix ``[D, F]`` into a number, which decide what a score means by "disentangled".
 
-Disentanglement and modularity ask whether each code knows one factor, completeness and the gaps of MIG and SAP whether
-each factor is known to one code. Factors that nothing is known about count as little as codes that know nothing: by
-their share of the matrix (DCI), or as 0 (the others).
+Disentanglement and modularity measure whether each latent encodes one factor; completeness and the gaps of MIG and SAP,
+whether each factor is encoded by one latent. Factors and latents without information have little weight: by their share
+of the matrix (DCI), or as 0 (the others).
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 from unknot.metrics.functional.checks import Floats, as_matrix
 from unknot.metrics.functional.matrices import FactorCodeMatrix
 
-NOTHING = 1e-12  # mutual information that rounding leaves
+NOTHING = 1e-12  # rounding error of mutual information
 
 
 def dci_disentanglement(matrix: Any) -> float:
@@ -25,8 +25,8 @@ def dci_disentanglement(matrix: Any) -> float:
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
-    A row is normalised to a distribution over the F factors, its entropy has base F. With a single factor every code
-    is disentangled. 0 if the matrix is.
+    A row is normalised to a distribution over the F factors, and its entropy has base F. With a single factor every
+    latent is disentangled. Returns 0 for a matrix of zeros.
 
     >>> dci_disentanglement([[1.0, 0.0], [0.0, 1.0]]), dci_disentanglement([[0.5, 0.5], [0.5, 0.5]])
     (1.0, 0.0)
@@ -50,7 +50,8 @@ def dci_completeness(matrix: Any) -> float:
 
 
 def gap(matrix: Any, ceiling: Any = 1.0) -> float:
-    r"""Mean over factors of the difference of its two largest entries, as a share of ``ceiling`` ``[F]``.
+    r"""Mean over factors of the difference between the two largest entries of a column, as a share of ``ceiling``
+    ``[F]``.
 
     .. math:: \frac{1}{F}\sum_{k=1}^{F} \frac{1}{H_k}\left(R_{j_k k} - \max_{j\neq j_k} R_{jk}\right)
 
@@ -58,8 +59,8 @@ def gap(matrix: Any, ceiling: Any = 1.0) -> float:
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
-    With mutual information and H(v_k) as the ceiling it is the MIG, with SVM accuracies the SAP score. With a single
-    code the runner-up is 0. Factors whose ceiling is 0 do not vary and are left out; 0 if none is left.
+    With mutual information and the ceiling H(v_k) this is the MIG, with SVM accuracies the SAP score. With a single
+    latent the second largest entry is 0. Factors whose ceiling is 0 do not vary and are left out; 0 if none is left.
 
     >>> round(gap([[0.9, 0.2], [0.1, 0.6]]), 6)
     0.6
@@ -72,7 +73,7 @@ def gap(matrix: Any, ceiling: Any = 1.0) -> float:
 
 
 def modularity_of(matrix: Any) -> float:
-    r"""Mean over codes of the degree to which a code knows only the factor k* that it knows best.
+    r"""Mean over latents of the degree to which a latent encodes only one factor, its best factor k*.
 
     .. math:: \frac{1}{D}\sum_d \left(1 - \frac{\sum_{k\neq k^*} R_{dk}^2}{(F-1)\, R_{d k^*}^2}\right)
 
@@ -80,7 +81,7 @@ def modularity_of(matrix: Any) -> float:
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
-    A code that knows nothing counts 0. With a single factor every other code is modular.
+    A latent without information counts 0. With a single factor every other latent is modular.
 
     >>> round(modularity_of([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), 4)
     0.6667

@@ -1,4 +1,4 @@
-"""Baseline at chance: any score of codes and factors, with the factors in random order."""
+"""Chance level of a score, from factors in random order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +12,20 @@ from unknot.metrics.functional.checks import _as_numpy, as_codes
 def permuted_baseline(
     score: Callable[[Any, Any], Any], codes: Any, factors: Any, repeats: int = 5, seed: int = 0
 ) -> dict[str, dict[str, float]]:
-    r"""Mean and standard deviation of a score whose factors come in random order: what chance gives.
+    r"""Chance level: mean and standard deviation of a score whose factors are in random order.
 
     .. math:: \mathbb{E}_{\pi}\; s\left((z_i)_{i=1}^{N},\, (v_{\pi(i)})_{i=1}^{N}\right)
 
-    Rows of factors are permuted as a whole, so that factors keep their distribution and their correlations, and know
-    nothing of the codes.
+    Rows of factors are permuted as a whole, so that factors keep their distribution and their correlations, but are
+    independent of the codes.
 
     Args:
         score: a function of codes and factors, such as :func:`infomec` or :func:`unknot.metrics.functional.mig`, that
             returns a number or a dictionary of numbers.
         codes: representation ``[N, D]``.
         factors: factors ``[N, F]``.
-        repeats: permutations.
-        seed: of the permutations.
+        repeats: number of permutations.
+        seed: seed of the permutations.
 
     Returns:
         ``{"mean": {...}, "std": {...}}``, each with the names of the score, or ``"score"`` if it has none.

@@ -1,4 +1,4 @@
-"""Checks and conversions of the inputs of metrics."""
+"""Validation and conversion of the inputs of metrics."""
 
 import warnings
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def as_codes(codes: Any) -> Floats:
-    """Codes as a finite float64 array ``[N, D]``, from NumPy, torch (any device) or nested lists."""
+    """Convert codes to a finite float64 array ``[N, D]``, from NumPy, torch (any device) or nested lists."""
     array = _as_numpy(codes)
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"codes must have shape [N, D] with N, D >= 1, got {list(array.shape)}.")
@@ -29,9 +29,9 @@ def as_codes(codes: Any) -> Floats:
 
 
 def as_classes(factors: Any, n: int) -> Ints:
-    """Factors as an int64 array ``[N, F]`` of classes, -1 where a label is missing.
+    """Convert factors to an int64 array ``[N, F]`` of classes, -1 where a label is missing.
 
-    Labels may be integers, integral floats, truth values, texts or categories; see :mod:`unknot.labels`. Continuous
+    Labels may be integers, integral floats, booleans, strings or categories; see :mod:`unknot.labels`. Continuous
     factors are cut into 20 bins of equal width.
     """
     array = None if hasattr(factors, "iloc") else _as_numpy(factors)
@@ -56,7 +56,7 @@ def as_classes(factors: Any, n: int) -> Ints:
 
 
 def check_signs(classes: Ints, missing: npt.NDArray[np.bool_]) -> None:
-    """Warn about a factor whose values seem to be -1 and 1: the first of them stands for a missing label."""
+    """Warn about a factor whose values seem to be -1 and 1: -1 means a missing label."""
     for place in np.flatnonzero(missing.any(0)):
         known = classes[~missing[:, place], place]
         if known.size and (known == 1).all():
@@ -66,7 +66,7 @@ def check_signs(classes: Ints, missing: npt.NDArray[np.bool_]) -> None:
 
 
 def as_numbers(factors: Any) -> Floats:
-    """Factors as numbers ``[N, F]``, NaN where a label is missing; texts and categories are numbered."""
+    """Convert factors to numbers ``[N, F]``, NaN where a label is missing; strings and categories are numbered."""
     array = None if hasattr(factors, "iloc") else _as_numpy(factors)
     columns, _ = columns_of(factors if array is None or array.dtype.kind in "OUS" else array)
     read = [read_column(column) for column in columns]
@@ -75,7 +75,7 @@ def as_numbers(factors: Any) -> Floats:
 
 
 def as_factors(factors: Any, n: int) -> Ints:
-    """Factors as an int64 array ``[N, F]`` of classes without missing labels, with as many rows as there are codes."""
+    """Convert factors to an int64 array ``[N, F]`` of classes without missing labels, one row for each row of codes."""
     classes = as_classes(factors, n)
     if (classes == MISSING).any():
         rows = int((classes == MISSING).any(1).sum())
@@ -84,7 +84,7 @@ def as_factors(factors: Any, n: int) -> Ints:
 
 
 def as_rows(codes: Any, factors: Any) -> tuple[Floats, Ints]:
-    """Codes ``[N, D]`` and classes ``[N, F]`` of the rows that are labelled for all factors."""
+    """Return codes ``[N, D]`` and classes ``[N, F]`` of the rows that are labelled for all factors."""
     codes = as_codes(codes)
     classes = as_classes(factors, len(codes))
     return _complete(codes, classes)
@@ -100,9 +100,10 @@ def _complete(codes: Floats, classes: Ints) -> tuple[Floats, Ints]:
 
 
 def by_missing(*factors: Ints) -> Iterator[tuple[Any, ...]]:
-    """Columns of factors with the same missing labels, and for each array ``[N, F]`` the rows in which they are known.
+    """Group columns by missing labels: yield the columns of a group and, for each array ``[N, F]``, their labelled
+    rows.
 
-    Where no label is missing there is one group, of all columns and rows.
+    If no label is missing, there is one group of all columns and rows.
 
     >>> [(columns.tolist(), rows.tolist()) for columns, rows in by_missing(np.array([[0, 1], [0, -1], [1, 1]]))]
     [([0], [0, 1, 2]), ([1], [0, 2])]
@@ -119,7 +120,7 @@ def by_missing(*factors: Ints) -> Iterator[tuple[Any, ...]]:
 
 
 def accuracies(predicted: Ints, factors: Ints) -> Floats:
-    """Share of the labelled rows whose factor is predicted, ``[F]``; NaN for a factor without labels."""
+    """Return the share of correct predictions among labelled rows, ``[F]``; NaN for a factor without labels."""
     known = factors != MISSING
     count = known.sum(0)
     right = ((predicted == factors) & known).sum(0)
@@ -129,9 +130,9 @@ def accuracies(predicted: Ints, factors: Ints) -> Floats:
 def as_split(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, partial: bool = False
 ) -> tuple[Floats, Ints, Floats, Ints]:
-    """Codes and factors to learn from and to test on, of the same widths.
+    """Check codes and factors to fit on and to test on, which must have the same widths.
 
-    Of partly labelled rows those are left out that lack a label, unless ``partial``: then a class of -1 stands for it.
+    Rows with a missing label are left out, unless ``partial``: then the class -1 marks it.
     """
     train, test = as_codes(codes_train), as_codes(codes_test)
     known, asked = _classes_of_both(factors_train, len(train), factors_test, len(test))
@@ -147,7 +148,7 @@ def as_split(
 
 
 def _classes_of_both(train: Any, n: int, test: Any, m: int) -> tuple[Ints, Ints]:
-    """Classes of both parts, numbered alike: texts and fractions have the class they have in all rows together."""
+    """Return the classes of both parts, numbered jointly, so that strings and fractions have the same class in both."""
     if all(not hasattr(part, "iloc") and _as_numpy(part).dtype.kind in "iub" for part in (train, test)):
         return as_classes(train, n), as_classes(test, m)
     (left, names), (right, _) = columns_of(train), columns_of(test)
@@ -161,7 +162,7 @@ def _classes_of_both(train: Any, n: int, test: Any, m: int) -> tuple[Ints, Ints]
 
 
 def _joined(left: Any, right: Any) -> Any:
-    """Two columns below each other; categories of pandas keep their numbers."""
+    """Concatenate two columns; pandas categories keep their numbers."""
     if hasattr(left, "iloc"):
         import pandas as pd
 
@@ -170,9 +171,9 @@ def _joined(left: Any, right: Any) -> Any:
 
 
 def as_labels(labels: Any, n: int | None = None, what: str = "labels", missing: bool = False) -> Ints:
-    """Integer classes ``[N]``, with as many entries as there are rows of what they label.
+    """Convert labels to integer classes ``[N]``, after checking their number.
 
-    With ``missing`` a class of -1 stands for a label that is not known, and otherwise for itself.
+    With ``missing``, the class -1 means an unknown label; otherwise it is a class like any other.
     """
     array = _as_numpy(labels)
     if array.ndim != 1 or array.size == 0:
@@ -190,7 +191,7 @@ def as_labels(labels: Any, n: int | None = None, what: str = "labels", missing: 
 
 
 def as_matrix(matrix: Any) -> Floats:
-    """A factor-code matrix ``[D, F]``: finite and nowhere negative."""
+    """Check a factor-code matrix ``[D, F]``: finite, without negative entries."""
     array = as_codes(matrix)
     if (array < 0).any():
         raise ValueError(f"A factor-code matrix has no negative entries, got a smallest one of {array.min():g}.")
@@ -198,7 +199,7 @@ def as_matrix(matrix: Any) -> Floats:
 
 
 def varying(factors: Ints) -> npt.NDArray[np.bool_]:
-    """Return which columns of ``[N, F]`` hold more than one class, besides the -1 of missing labels."""
+    """Return which columns of ``[N, F]`` contain more than one class, apart from the -1 of missing labels."""
     known = factors != MISSING
     first = factors[known.argmax(0), np.arange(factors.shape[1])]
     varies: npt.NDArray[np.bool_] = ((factors != first) & known).any(0)

@@ -31,18 +31,18 @@ def dci(
     Thesis: section "Measuring Disentanglement".
 
     Boosted trees predict each factor; R is the matrix of their importances ``[D, F]``. Disentanglement is one minus the
-    entropy of each code's row, completeness of each factor's column, weighted by importance (see
+    entropy of each latent's row, completeness that of each factor's column, weighted by importance (see
     :mod:`unknot.metrics.functional.aggregation`). Informativeness is the mean accuracy, as in the thesis and its
-    reference, which treat all factors as classes; Eastwood & Williams measure an error.
+    reference, which treat all factors as classes; Eastwood & Williams use a regression error.
 
     Args:
         codes_train: representation ``[N, D]`` to fit on; 10,000 in the thesis.
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out of all means.
         codes_test: further codes ``[M, D]``; 5,000 in the thesis.
         factors_test: their factors ``[M, F]``.
-        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.trees`; ``"sklearn"`` for the
-            reference's ``GradientBoostingClassifier``, which finds the same thresholds and takes many times as long.
-        seed: of scikit-learn's trees.
+        backend: ``"unknot"`` for the trees of :mod:`unknot.metrics.functional.trees`; ``"sklearn"`` for the reference's
+            ``GradientBoostingClassifier``, which finds the same thresholds but is many times slower.
+        seed: seed of scikit-learn's trees.
 
     Returns:
         ``disentanglement``, ``completeness``, ``informativeness_train``, ``informativeness_test``, each in [0, 1], and
@@ -63,7 +63,7 @@ def dci(
 def dci_of_trees(
     trees: AnyTrees, codes_train: Floats, factors_train: Ints, codes_test: Floats, factors_test: Ints
 ) -> dict[str, Any]:
-    """Return the scores of trees that were fitted on the training samples."""
+    """Return the scores of trees fitted on the training samples."""
     varies = varying(factors_train)
     if not varies.any():
         return dict.fromkeys(SCORES, 0.0) | {"importance": trees.importance}
@@ -81,7 +81,7 @@ def dci_of_trees(
 def dci_regression(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, seed: int = 0
 ) -> dict[str, Any]:
-    r"""DCI of factors that are numbers, with boosted regression trees (Eastwood & Williams, 2018).
+    r"""DCI of numeric factors, with boosted regression trees (Eastwood & Williams, 2018).
 
     .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
 
@@ -89,16 +89,16 @@ def dci_regression(
 
     .. math:: \mathrm{error} = \frac{1}{F}\sum_{k=1}^{F} \mathbb{E}\left(v_k - \hat v_k\right)^2
 
-    R are the importances of scikit-learn's ``GradientBoostingRegressor`` with its defaults, one for each factor.
+    R holds the importances of scikit-learn's ``GradientBoostingRegressor`` with its defaults, one for each factor.
     Informativeness is the error, lower is better, as in Eastwood & Williams and in the code of Brehmer et al. (2022);
-    it has the unit of the factors, so standardise them to compare data sets.
+    it depends on the scale of the factors, so standardise them to compare data sets.
 
     Args:
         codes_train: representation ``[N, D]``.
         factors_train: numbers ``[N, F]``. Factors that do not vary here are left out.
         codes_test: further codes ``[M, D]``.
         factors_test: their factors ``[M, F]``.
-        seed: of the trees, which break ties between equal splits by it.
+        seed: seed of the trees, which break ties between equal splits at random.
 
     Returns:
         ``disentanglement`` and ``completeness`` in [0, 1], ``error_train``, ``error_test``, and ``importance`` ``[D,
@@ -115,7 +115,7 @@ def dci_regression(
     importance, errors = np.zeros((train.shape[1], known.shape[1])), []
     for f in np.flatnonzero((known != known[0]).any(0)):
         trees = GradientBoostingRegressor(random_state=seed).fit(train, known[:, f])
-        importance[:, f] = np.maximum(trees.feature_importances_, 0)  # rounding leaves -1e-18
+        importance[:, f] = np.maximum(trees.feature_importances_, 0)  # rounding can leave -1e-18
         errors.append([np.mean((trees.predict(x) - v[:, f]) ** 2) for x, v in ((train, known), (test, asked))])
     error_train, error_test = np.mean(errors, axis=0) if errors else (0.0, 0.0)
     kept = importance[:, (known != known[0]).any(0)]
@@ -129,6 +129,6 @@ def dci_regression(
 
 
 def _mean(values: Floats) -> float:
-    """Mean over the factors that have labels to test on."""
+    """Return the mean over the factors that have labels in the test rows."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else 0.0

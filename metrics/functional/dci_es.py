@@ -1,4 +1,4 @@
-"""DCI-ES (Eastwood et al., 2023): DCI with explicitness, from the capacity that a probe needs, and size."""
+"""DCI-ES (Eastwood et al., 2023): DCI with explicitness, the capacity that a probe needs, and size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,9 +34,9 @@ def dci_es(
     Disentanglement and completeness are those of the importances of each factor's best forest, the
     deepest if several are equally good.
 
-    **Read explicitness beside informativeness**: a curve that is flat has E = 1, however high the loss. E depends on
-    the depths, which the result repeats. The authors also use MLPs and random Fourier features, with the logarithm of
-    the number of parameters as capacity; :func:`capacity_explicitness` takes such curves.
+    **Read explicitness together with informativeness**: a flat curve has E = 1, however high the loss. E depends on the
+    depths, which the result includes. The authors also use MLPs and random Fourier features, with the logarithm of the
+    number of parameters as capacity; :func:`capacity_explicitness` takes such curves.
 
     Args:
         codes_train: representation ``[N, D]``.
@@ -44,7 +44,7 @@ def dci_es(
         codes_test: further codes ``[M, D]``.
         factors_test: their factors ``[M, F]``.
         depths: capacities, increasing.
-        seed: of the forests.
+        seed: seed of the forests.
 
     Returns:
         ``disentanglement``, ``completeness``, ``informativeness_test`` (mean accuracy of the best forests),
@@ -73,7 +73,7 @@ def dci_es(
             for depth in depths
         ]
         losses[f] = [1 - np.mean(forest.predict(codes_test) == factors_test[:, f]) for forest in forests]
-        best = np.flatnonzero(losses[f] == losses[f].min())[-1]  # the deepest: shallow trees leave importance to chance
+        best = np.flatnonzero(losses[f] == losses[f].min())[-1]  # the deepest: importances of shallow trees are noisy
         importances[:, column] = forests[best].feature_importances_
         baseline = 1 - 1 / len(np.unique(factors_train[:, f]))
         explicitness.append(capacity_explicitness(depths, losses[f], baseline))
@@ -101,7 +101,7 @@ def capacity_explicitness(capacities: Sequence[float], losses: Any, baseline: fl
         capacities: κ, increasing: depths of trees, or logarithms of numbers of parameters.
         losses: ℓ at each, for example one minus the accuracy, or 1 - R².
         baseline: ℓ₀, the loss without a representation: 1 - 1/classes, or 1 for 1 - R².
-        end: κ_max, if curves of other probes reach further; the curve is continued at its minimum.
+        end: κ_max, if curves of other probes extend further; the curve is continued at its minimum.
 
     >>> round(capacity_explicitness([1, 2, 3, 4, 8], [0.6, 0.5, 0.52, 0.2, 0.1], baseline=0.75), 6)
     0.504762

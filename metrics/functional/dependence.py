@@ -1,4 +1,4 @@
-"""Unsupervised scores: how far the codes are from being independent of each other."""
+"""Unsupervised scores of the dependence between latents."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from unknot.metrics.functional.information import discretize, mutual_information
 
 
 def total_correlation(codes: Any) -> float:
-    r"""Total correlation of the Gaussian with the covariance Σ of the codes, in nats.
+    r"""Total correlation, in nats, of a Gaussian with the covariance Σ of the codes.
 
     .. math::
         \mathrm{TC} = D_{KL}\left(\mathcal{N}(\mu, \Sigma)\,\|\,\prod_j \mathcal{N}(\mu_j, \Sigma_{jj})\right) =
@@ -17,9 +17,10 @@ def total_correlation(codes: Any) -> float:
 
     Thesis: section "Can We Learn Disentangled Representations Without Supervision?".
 
-    Constant codes are independent of everything and left out. Codes that determine each other linearly have an infinite
-    one; the number then counts each such dependence with what double precision can tell from it, -½ log 2⁻⁵² = 18 nats,
-    so that means and ranks over models stay finite (the reference gives what rounding leaves, 50 to 70 in all).
+    Constant latents are independent of everything and left out. Latents that determine each other linearly have an
+    infinite total correlation; each such dependence then counts as -½ log 2⁻⁵² = 18 nats, the limit of double
+    precision, so that means and ranks over models stay finite (the reference returns rounding errors, 50 to 70 in
+    total).
 
     Args:
         codes: representation ``[N, D]``, means or samples.
@@ -35,13 +36,14 @@ def total_correlation(codes: Any) -> float:
         return 0.0
     scale = np.sqrt(np.diag(covariance))
     eigenvalues = np.linalg.eigvalsh(covariance / scale / scale[:, None])
-    smallest = 10 * len(scale) * np.finfo(float).eps  # what rounding leaves of 0
+    smallest = 10 * len(scale) * np.finfo(float).eps  # rounding error of 0
     eigenvalues = np.where(eigenvalues <= smallest, np.finfo(float).eps, eigenvalues)
     return max(0.0, float(-0.5 * np.log(eigenvalues).sum()))
 
 
 def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
-    r"""Squared 2-Wasserstein distance between that Gaussian and the product of its marginals.
+    r"""Squared 2-Wasserstein distance between a Gaussian with the covariance of the codes and the product of its
+    marginals.
 
     .. math::
         W_2^2 = 2\,\mathrm{tr}\,\Sigma - 2\,\mathrm{tr}\left(\Sigma^{1/2}\, \mathrm{diag}(\Sigma)\,
@@ -67,7 +69,7 @@ def wasserstein_dependence(codes: Any, normalized: bool = False) -> float:
 
 
 def pairwise_information(codes: Any, bins: int = 20) -> float:
-    r"""Mean mutual information, in nats, of two different codes, each in ``bins`` intervals; 0 for a single code.
+    r"""Mean mutual information, in nats, of two different latents, each in ``bins`` intervals; 0 for a single latent.
 
     .. math:: \frac{1}{D(D-1)}\sum_{i\neq j} I(z_i; z_j)
 
@@ -82,6 +84,6 @@ def pairwise_information(codes: Any, bins: int = 20) -> float:
 
 
 def _covariance(codes: Floats) -> Floats:
-    """Covariance of the codes that vary."""
+    """Return the covariance of the latents that vary."""
     codes = codes[:, codes.min(0) < codes.max(0)]
     return np.atleast_2d(np.cov(codes, rowvar=False)) if codes.size else np.empty((0, 0))

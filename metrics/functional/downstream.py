@@ -51,10 +51,10 @@ def downstream_accuracy(
         codes_test: further codes ``[M, D]``; 10,000 in the thesis.
         factors_test: their factors ``[M, F]``. A class that was never seen in training is never predicted.
         classifier: ``"gbt"``, gradient-boosted trees, or ``"lr"``, logistic regression with 5-fold cross-validation.
-        backend: ``"unknot"``, or ``"sklearn"`` for the classifiers of scikit-learn with their defaults, as the study
-            ran them: slower by far, and its ``LogisticRegressionCV`` stops after 100 steps, which for
-            codes that need weak penalties is not yet the minimum and scores up to some hundredths lower.
-        per_factor: give the accuracy of each factor, ``[F]``, instead of their mean.
+        backend: ``"unknot"``, or ``"sklearn"`` for scikit-learn's classifiers with their defaults, as the study used
+            them: far slower, and ``LogisticRegressionCV`` stops after 100 steps, which for codes that need weak
+            penalties is short of the minimum and scores up to a few hundredths lower.
+        per_factor: return the accuracy of each factor, ``[F]``, instead of their mean.
 
     >>> factors = np.random.default_rng(0).integers(0, 3, size=(300, 2))
     >>> downstream_accuracy(factors[:200] * 1.0, factors[:200], factors[200:] * 1.0, factors[200:], classifier="gbt")

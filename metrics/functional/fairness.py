@@ -1,4 +1,4 @@
-"""Unfairness of predictions, and scores adjusted for how well a representation predicts at all."""
+"""Unfairness of predictions, and scores adjusted for downstream performance."""
 
 from typing import Any, Literal
 
@@ -16,13 +16,13 @@ def unfairness(predictions: Any, sensitive: Any, reduction: Literal["mean", "max
     Thesis: section "General Purpose Representations and Fairness".
 
     0 is demographic parity. After an intervention that sets s to each of its values equally often, as
-    :func:`unknot.metrics.evaluate` does, all groups weigh the same and this is the formula of the thesis.
+    :func:`unknot.metrics.evaluate` does, all groups have equal weight and this is the formula of the thesis.
 
     Args:
         predictions: predicted classes ŷ ``[N]``.
-        sensitive: the sensitive factor s of each, classes ``[N]``. Rows in which either is missing (-1, NaN or
-            None) are left out.
-        reduction: ``"mean"`` weighs groups by their size, as the reference does; ``"uniform"`` weighs them equally
+        sensitive: sensitive factor s of each, classes ``[N]``. Rows in which either is missing (-1, NaN or None) are
+            left out.
+        reduction: ``"mean"`` weights groups by their size, as the reference does; ``"uniform"`` weights them equally
             whatever their size; ``"max"`` takes the worst group.
 
     >>> round(unfairness([1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]), 4)  # 1/3 · 1/3 + 2/3 · 1/6
@@ -56,9 +56,9 @@ def adjusted(metric: Any, performance: Any, neighbours: int = 5, leave_one_out: 
     Args:
         metric: a score of each of M models, ``[M]``.
         performance: their downstream accuracy, ``[M]``; GBT on 10,000 samples in the thesis.
-        neighbours: how many models with the closest performance to average.
-        leave_one_out: whether a model is kept from being its own neighbour. The thesis does not say; scikit-learn's
-            ``KNeighborsRegressor.predict`` on the models it was fitted on, which includes them, is ``False``.
+        neighbours: number of models with the closest performance to average.
+        leave_one_out: exclude a model from its own neighbours. The thesis does not specify this; scikit-learn's
+            ``KNeighborsRegressor.predict`` on the models it was fitted on corresponds to ``False``.
 
     >>> adjusted([1.0, 2.0, 6.0], [0.5, 0.6, 0.7], neighbours=2).tolist()
     [-3.0, -1.5, 4.5]

@@ -1,4 +1,4 @@
-"""Scores of one matrix of mutual information that came after MIG: DCIMIG, JEMMIG, MIG-sup and MED.
+"""Scores of a matrix of mutual information published after MIG: DCIMIG, JEMMIG, MIG-sup and MED.
 
 All bin latents into equal intervals between their extremes. MIG itself is in ``mig.py``.
 """
@@ -14,13 +14,14 @@ from unknot.metrics.functional.information import discretize, entropy, mutual_in
 
 
 def dcimig(codes: Any, factors: Any, bins: int = 10) -> float:
-    r"""DCIMIG (Sepliarskaia et al., 2019): the gap of each latent between the two factors that it knows most about.
+    r"""DCIMIG (Sepliarskaia et al., 2019): gap of each latent between the two factors with which it shares most
+    information.
 
     .. math::
         \frac{\sum_k \max_{d:\, k^*(d) = k}\left(I(z_d; v_{k^*(d)}) - I(z_d; v_{k^\prime(d)})\right)}{\sum_k H(v_k)}
 
-    where k*(d) is the factor that latent d knows most about and k'(d) the runner-up. A factor that is nobody's first
-    counts 0. With a single factor the runner-up is 0.
+    where k*(d) is the factor with the most information in latent d and k'(d) the runner-up. A factor that is first for
+    no latent counts 0. With a single factor the runner-up is 0.
 
     Args:
         codes: representation ``[N, D]``.
@@ -44,14 +45,15 @@ def dcimig(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def jemmig(codes: Any, factors: Any, bins: int = 10) -> float:
-    r"""JEMMIG (Do & Tran, 2020), as a score that is 1 at best: MIG that also punishes what else the best latent knows.
+    r"""JEMMIG (Do & Tran, 2020), as a score that is 1 at best: MIG with a penalty for other information in the best
+    latent.
 
     .. math::
         \frac{1}{F}\sum_{k=1}^{F}\left(1 - \frac{H(v_k, z_{k^*}) - I(v_k; z_{k^*}) + I(v_k; z_{k^\prime})}{H(v_k) +
         \log B}\right)
 
-    where z_k* is the latent that knows most about factor k and z_k' the runner-up. Normalisation and orientation are
-    those of Carbonneau et al. (2022).
+    where z_k* is the latent with the most information about factor k and z_k' the runner-up. Normalisation and
+    direction are those of Carbonneau et al. (2022).
 
     Args:
         codes: representation ``[N, D]``.
@@ -76,11 +78,11 @@ def jemmig(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def mig_sup(codes: Any, factors: Any, bins: int = 10) -> float:
-    r"""MIG-sup (Li et al., 2020): the gap of each latent between two factors, as a share of the latent's entropy.
+    r"""MIG-sup (Li et al., 2020): gap of each latent between two factors, as a share of the latent's entropy.
 
     .. math:: \frac{1}{D}\sum_{d=1}^{D} \frac{I(z_d; v_{k^*(d)}) - I(z_d; v_{k^\prime(d)})}{H(z_d)}
 
-    It asks for modularity where MIG asks for compactness. With a single factor the runner-up is 0.
+    It measures modularity, whereas MIG measures compactness. With a single factor the runner-up is 0.
 
     Args:
         codes: representation ``[N, D]``.
@@ -103,24 +105,25 @@ def mig_sup(codes: Any, factors: Any, bins: int = 10) -> float:
 
 
 def med(codes: Any, factors: Any, bins: int = 20, top_k: int | None = None) -> dict[str, float]:
-    r"""MED (Cao et al., 2022): DCI's entropies on mutual information of which each factor has the same share.
+    r"""MED (Cao et al., 2022): DCI's entropies on mutual information, normalised so that each factor has the same
+    share.
 
     .. math:: D = \sum_d \rho_d\,\left(1 - H_F(R_d)\right)
 
     .. math:: R_{dk} = \frac{I(z_d; v_k)}{\sum_e I(z_e; v_k)}
 
-    The ``information`` aggregation of :data:`~unknot.metrics.functional.AGGREGATIONS` takes I itself, so that factors
-    count by their information.
+    The ``information`` aggregation of :data:`~unknot.metrics.functional.AGGREGATIONS` uses I itself, so that factors
+    are weighted by their information.
 
     Args:
         codes: representation ``[N, D]``.
-        factors: integer classes ``[N, F]``. Factors that do not vary, or that no latent knows about, are left out.
+        factors: integer classes ``[N, F]``. Factors that do not vary, or that no latent encodes, are left out.
         bins: intervals of each latent.
-        top_k: score only the k most disentangled latents of each factor, among those that know most about it, to
-            compare models with many latents.
+        top_k: score only the k most disentangled latents of each factor, among those with the most information about
+            it, to compare models with many latents.
 
     Returns:
-        ``disentanglement`` and ``completeness``, each in [0, 1]; 0 if no latent knows anything.
+        ``disentanglement`` and ``completeness``, each in [0, 1]; 0 if no latent has any information.
 
     >>> factors = np.random.default_rng(0).integers(0, 5, size=(5000, 2))
     >>> {name: round(value, 1) for name, value in med(factors * 1.0, factors).items()}
@@ -146,13 +149,13 @@ def _most_disentangled(shares: Floats, top_k: int) -> Any:
 
 
 def _information(codes: Any, factors: Any, bins: int) -> tuple[Ints, Floats, Floats]:
-    """Binned latents, and of the factors that vary their information ``[D, F]`` and entropies ``[F]``."""
+    """Return binned latents, and the information ``[D, F]`` and entropies ``[F]`` of the factors that vary."""
     codes, factors = as_rows(codes, factors)
     classes, entropies = discretize(codes, bins), entropy(factors)
     return classes, mutual_information(classes, factors)[:, entropies > 0], entropies[entropies > 0]
 
 
 def _two_largest(rows: Floats) -> tuple[Floats, Floats]:
-    """The largest and the second largest entry of each row; the second is 0 where there is one column."""
+    """Return the largest and the second largest entry of each row; the second is 0 if there is only one column."""
     ranked = np.sort(np.column_stack([rows, np.zeros(len(rows))]) if rows.shape[1] == 1 else rows, axis=1)
     return ranked[:, -1], ranked[:, -2]

@@ -1,7 +1,7 @@
-"""Groups of factors that share codes, read off a factor-code matrix as a weighted bipartite graph.
+"""Groups of factors that share latents, from a factor-code matrix as a weighted bipartite graph.
 
 Section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?": edges below a threshold are deleted; as
-the threshold falls, more factors are connected to some code and, one after the other, to each other.
+the threshold decreases, more factors are connected to some latent, and then to each other.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,9 @@ from unknot.metrics.functional.checks import Floats, Ints, as_matrix
 
 
 class IndependentGroups(NamedTuple):
-    """The independent-groups curve: at each ``threshold``, from high to low, ``[T]``,
+    """Independent-groups curve: numbers of connected factors and of groups at each ``threshold``, from high to low.
+
+    ``factors`` counts factors with an edge to a latent, ``groups`` connected components with an edge. Each is ``[T]``.
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
@@ -30,7 +32,7 @@ class IndependentGroups(NamedTuple):
     def area(self) -> float:
         """Mean over thresholds in [0, largest entry] of groups / F, with F all factors that are ever connected.
 
-        1 if every factor keeps codes of its own down to threshold 0.
+        1 if every factor has its own latents down to threshold 0.
         """
         widths = -np.diff(np.append(self.threshold, 0.0))
         total = self.threshold[0] * max(int(self.factors.max()), 1) if len(self.threshold) else 0
@@ -38,7 +40,7 @@ class IndependentGroups(NamedTuple):
 
 
 def independent_groups(matrix: Any) -> IndependentGroups:
-    r"""Count connected factors and groups at every threshold where something changes.
+    r"""Count connected factors and groups at every threshold where they change.
 
     .. math:: G_t = \left\{(i, k) : R_{ik} \geq t\right\}
 
@@ -46,7 +48,7 @@ def independent_groups(matrix: Any) -> IndependentGroups:
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
-    An edge is there when its weight is at least the threshold.
+    An edge exists if its weight is at least the threshold.
 
     >>> curve = independent_groups([[0.9, 0.0], [0.2, 0.8]])
     >>> curve.threshold.tolist(), curve.factors.tolist(), curve.groups.tolist()
@@ -59,7 +61,7 @@ def independent_groups(matrix: Any) -> IndependentGroups:
         edges = values >= threshold
         connected = edges.any(0)
         factors.append(connected.sum())
-        # every code without an edge is a component of its own; so is every such factor, left out here
+        # every latent or factor without an edge is a component of its own; such factors are left out here
         edges = edges[np.ix_(edges.any(1), connected)]
         graph = np.zeros((sum(edges.shape), sum(edges.shape)), dtype=bool)
         graph[: len(edges), len(edges) :] = edges
@@ -68,7 +70,7 @@ def independent_groups(matrix: Any) -> IndependentGroups:
 
 
 def merge_factors(matrix: Any) -> Floats:
-    r"""Record which factors are merged at which threshold, as a SciPy linkage ``[F - 1, 4]``.
+    r"""Compute at which thresholds factors merge, as a SciPy linkage ``[F - 1, 4]``.
 
     .. math:: G_t = \left\{(i, k) : R_{ik} \geq t\right\}
 
@@ -77,8 +79,8 @@ def merge_factors(matrix: Any) -> Floats:
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     The height of a merge is the largest entry minus the threshold at which the two groups of factors first share a
-    connected component, so that factors entangled most merge lowest; groups that never meet merge at the largest entry
-    itself. ``scipy.cluster.hierarchy.dendrogram`` draws it.
+    connected component, so that the most entangled factors merge lowest; groups that never merge have the height of the
+    largest entry itself. Plot it with ``scipy.cluster.hierarchy.dendrogram``.
 
     >>> merge_factors([[0.9, 0.0], [0.2, 0.8]]).round(6).tolist()
     [[0.0, 1.0, 0.7, 2.0]]
@@ -87,7 +89,7 @@ def merge_factors(matrix: Any) -> Floats:
     num_codes, num_factors = values.shape
     if num_factors < 2:
         return np.empty((0, 4))
-    # Single linkage of codes and factors together merges exactly what a falling threshold connects.
+    # Single linkage of latents and factors together merges exactly what a decreasing threshold connects.
     distance = np.full((num_codes + num_factors,) * 2, values.max())
     distance[:num_codes, num_codes:] = values.max() - values
     distance[num_codes:, :num_codes] = distance[:num_codes, num_codes:].T

@@ -1,7 +1,7 @@
-"""Identifiability: are factors recovered up to permutation (MCC), a linear map, or a smooth one (R²)?
+"""Identifiability scores: recovery of factors up to permutation (MCC), a linear map, or a smooth map (R²).
 
-The measures of nonlinear independent component analysis and of causal representation learning. They take factors for
-numbers: leave out categories without an order, and give angles as sine and cosine.
+These are the scores of nonlinear independent component analysis and of causal representation learning. They treat
+factors as numbers: leave out unordered categories, and pass angles as sine and cosine.
 """
 
 from typing import Any, Literal
@@ -17,15 +17,15 @@ Regressor = Literal["linear", "kernel", "mlp"]
 
 
 def mcc(codes: Any, factors: Any, correlation: Correlation = "pearson") -> float:
-    r"""Mean correlation coefficient (Hyvärinen & Morioka, 2016): the best one-to-one match of latents and factors.
+    r"""Mean correlation coefficient (Hyvärinen & Morioka, 2016) under the best one-to-one match of latents and factors.
 
     .. math:: \mathrm{MCC} = \max_{\pi}\; \frac{1}{F}\sum_{k=1}^{F} \left|\mathrm{corr}(v_k, z_{\pi(k)})\right|
 
-    With more latents than factors the surplus latents stay unmatched. (slow_disentanglement pads the factors with noise
+    With more latents than factors, surplus latents stay unmatched. (slow_disentanglement pads the factors with noise
     instead and averages the first F, which gives the same match.) With fewer latents, unmatched factors count 0.
 
-    The correlation is symmetric in latents and blind to what else a latent knows; that of random latents grows with
-    D / N, see :func:`permuted_baseline`.
+    The score does not detect further information in a latent; for random latents it grows with D / N, see
+    :func:`permuted_baseline`.
 
     Args:
         codes: representation ``[N, D]``.
@@ -46,7 +46,7 @@ def mcc(codes: Any, factors: Any, correlation: Correlation = "pearson") -> float
 
 
 def matched_correlations(codes: Any, factors: Any, correlation: Correlation = "pearson") -> tuple[Ints, Floats]:
-    r"""The match that :func:`mcc` averages: the latent of each factor that varies, and their absolute correlation.
+    r"""Return the match used by :func:`mcc`: the latent of each factor that varies, and their absolute correlation.
 
     .. math:: \pi^* = \mathrm{argmax}_{\pi}\; \sum_{k=1}^{F} \left|\mathrm{corr}(v_k, z_{\pi(k)})\right|
 
@@ -85,14 +85,14 @@ def regression_r2(
     regressor: Regressor = "linear",
     seed: int = 0,
 ) -> dict[str, Any]:
-    r"""R² and Pearson correlation of the factors that a regression predicts from the codes.
+    r"""R² and Pearson correlation of factors predicted from the codes by regression.
 
     .. math::
         R^2 = \frac{1}{F}\sum_{k=1}^{F} \left(1 - \frac{\sum_i (v_{ik} - \hat v_{ik})^2}{\sum_i (v_{ik} - \bar
         v_k)^2}\right)
 
-    Linear R² asks for identifiability up to a linear map, R² of the other regressors for information. Give the training
-    samples twice for the values in sample that papers report.
+    Linear R² measures identifiability up to a linear map, R² of the other regressors information. Pass the training
+    samples twice for the in-sample values that papers report.
 
     Args:
         codes_train: representation ``[N, D]``.
@@ -102,7 +102,7 @@ def regression_r2(
         regressor: ``"linear"``, least squares; ``"kernel"``, ridge regression with a Gaussian kernel on standardised
             latents (α 1, γ 1/D; memory grows with N²); ``"mlp"``, one hidden layer of 100 units with early stopping.
             The last two are scikit-learn's.
-        seed: of the MLP.
+        seed: seed of the MLP.
 
     Returns:
         ``r2``, at most 1 and negative where a constant would predict better; ``correlation``, the mean Pearson
@@ -132,7 +132,7 @@ def regression_r2(
 
 
 def as_values(factors: Any, n: int) -> Floats:
-    """Factors as numbers ``[N, F]``, NaN where one is missing, with as many rows as there are codes."""
+    """Convert factors to numbers ``[N, F]``, NaN if one is missing, with one row for each row of codes."""
     array = as_numbers(factors)
     if len(array) != n:
         raise ValueError(f"codes and factors must have as many rows, got {n} and {len(array)}.")
@@ -140,7 +140,7 @@ def as_values(factors: Any, n: int) -> Floats:
 
 
 def _complete(codes: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """The rows in which all factors are known."""
+    """Return the rows in which all factors are known."""
     known = ~np.isnan(values).any(1)
     if not known.any():
         raise ValueError("No row is labelled for all factors. Give fewer factors, or leave out those with few labels.")
@@ -150,7 +150,7 @@ def _complete(codes: Floats, values: Floats) -> tuple[Floats, Floats]:
 def as_value_split(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Codes and numeric factors to learn from and to test on, of the same widths."""
+    """Check codes and numeric factors to fit on and to test on, which must have the same widths."""
     train, test = as_codes(codes_train), as_codes(codes_test)
     train, known = _complete(train, as_values(factors_train, len(train)))
     test, asked = _complete(test, as_values(factors_test, len(test)))
@@ -185,7 +185,7 @@ def _predictions(train: Floats, known: Floats, test: Floats, regressor: str, see
 
 
 def _unit(columns: Floats) -> Floats:
-    """Columns with mean 0 and length 1; constant ones become 0."""
+    """Scale columns to mean 0 and length 1; constant columns become 0."""
     centred = columns - columns.mean(0)
     length = np.linalg.norm(centred, axis=0)
     noise = 1e-12 * np.abs(columns).max(0) * np.sqrt(len(columns))

@@ -1,8 +1,8 @@
 """InfoMEC: modularity, explicitness and compactness from normalised information (Hsu et al., 2023).
 
-The first and the last are read from a matrix of normalised mutual information, explicitness from a linear probe. How
-the information of continuous latents is estimated, and which latents count, decides as much as the latents do:
-:func:`neighbour_information` and :func:`active_codes` hold these two choices.
+Modularity and compactness use a matrix of normalised mutual information, explicitness a linear probe. How the
+information of continuous latents is estimated, and which latents count, matters as much as the latents themselves:
+:func:`neighbour_information` and :func:`active_codes` implement these two choices.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from unknot.metrics.functional.checks import Floats, as_codes, as_rows, varying
 from unknot.metrics.functional.information import entropy, mutual_information
 
 NEIGHBOURS = 10
-STEPS = 100  # of the linear probe's optimiser
+STEPS = 100  # steps of the linear probe's optimiser
 
 Pruning = Literal["range", "wide_range", "interquartile"]
 
@@ -44,21 +44,23 @@ def infomec(
     a logistic regression without penalty and with balanced classes, H₀ that of the same regression on zeros, the
     logarithm of the number of classes.
 
-    **Read InfoM beside InfoE.** InfoM divides by what a latent knows, however little that is: with the estimator of
-    continuous latents pure noise reaches 0.9, because the few factors about which the estimate is above zero are rarely
-    two. :func:`permuted_baseline` gives the value for factors in random order. The estimates for continuous and for
-    discrete latents differ, so scores of continuous and quantised models do not compare strictly.
+    **Read InfoM together with InfoE.** InfoM divides by a latent's information, however small: with the estimator of
+    continuous latents, pure noise reaches 0.9, because the estimate is rarely above zero for two factors.
+    :func:`permuted_baseline` gives the value for factors in random order. The estimates for continuous and for discrete
+    latents differ, so scores of continuous and quantised models are not strictly comparable.
 
     The authors' code returns NaN when an active latent has no information about any factor. Here that latent is left
-    out of the mean of InfoM, and counts for A in InfoC as before.
+    out of the mean of InfoM, and still counts in A for InfoC.
 
     Args:
         codes: representation ``[N, D]``.
         factors: integer classes ``[N, F]``; the authors take the first 10,000 training images. Factors that do not vary
             are left out.
-        discrete_codes: the latents take few values, as those of a quantised model do: information is counted, and the
-            probe sees one-hot latents. Otherwise information is estimated from nearest neighbours, which ties spoil.
-        pruning: rule for active latents, see :func:`active_codes`. ``"range"`` is that of the authors' metric.
+        discrete_codes: whether the latents take few values, as in a quantised model: information is counted, and the
+            probe gets one-hot latents. Otherwise information is estimated from nearest neighbours, which fails with
+            ties.
+        pruning: rule that selects active latents, see :func:`active_codes`. ``"range"`` is the rule of the authors'
+            metric.
         neighbours: k of the estimator for continuous latents.
 
     Returns:
@@ -87,11 +89,11 @@ def infomec(
 def normalised_information(
     codes: Any, factors: Any, discrete_codes: bool = False, neighbours: int = NEIGHBOURS
 ) -> Floats:
-    r"""I(v_k; z_d) / H(v_k), as InfoMEC estimates it: ``[F, D]``.
+    r"""Normalised mutual information I(v_k; z_d) / H(v_k), as estimated by InfoMEC: ``[F, D]``.
 
     .. math:: N_{kd} = \frac{I(v_k; z_d)}{H(v_k)}
 
-    Entries of continuous latents can exceed 1 by a little, because the two entropies are estimated apart. Rows of
+    Entries of continuous latents can slightly exceed 1, because the two entropies are estimated separately. Rows of
     factors that do not vary are 0.
 
     Args:
@@ -115,7 +117,7 @@ def normalised_information(
 
 
 def neighbour_information(codes: Any, factors: Any, neighbours: int = NEIGHBOURS) -> Floats:
-    r"""Information of continuous latents and classes, in nats, from nearest neighbours (Ross, 2014): ``[F, D]``.
+    r"""Mutual information of continuous latents and classes, in nats, from nearest neighbours (Ross, 2014): ``[F, D]``.
 
     .. math::
         I = \max\left(0,\ \psi(N) + \langle\psi(k_i)\rangle - \langle\psi(N_i)\rangle - \langle\psi(m_i)\rangle\right)
@@ -149,7 +151,7 @@ def neighbour_information(codes: Any, factors: Any, neighbours: int = NEIGHBOURS
 
 
 def active_codes(codes: Any, discrete_codes: bool = False, pruning: Pruning = "range") -> npt.NDArray[np.bool_]:
-    r"""Latents that vary enough to count in InfoMEC, ``[D]``, by one of the three rules in use.
+    r"""Select the latents ``[D]`` that vary enough to count in InfoMEC, by one of three rules.
 
     .. math:: \max z_d - \min z_d > \frac{1}{20}\, \max_e\left(\max z_e - \min z_e\right)
 
@@ -218,7 +220,7 @@ def probe_explicitness(codes: Any, factors: Any, discrete_codes: bool = False) -
 
 
 def _concentration(rows: Floats) -> float:
-    """(mean over rows of largest / sum - 1/n) / (1 - 1/n) for n columns, without rows that are zero."""
+    """Return (mean over rows of largest / sum - 1/n) / (1 - 1/n) for n columns, ignoring rows of zeros."""
     total = rows.sum(1)
     informed = total > NOTHING
     columns = rows.shape[1]

@@ -27,11 +27,11 @@ def mutual_information(classes: Ints, factors: Ints) -> Floats:
         for f, (factor, size) in enumerate(zip(ranked, sizes, strict=True)):
             joint[d, f] = _entropy_of_counts(np.bincount(code * size + factor))
     information = entropy(classes)[:, None] + entropy(factors)[None, :] - joint
-    return np.maximum(information, 0)  # rounding may leave -1e-16
+    return np.maximum(information, 0)  # rounding can leave -1e-16
 
 
 def _rank(column: Ints) -> tuple[Ints, int]:
-    """Renumber classes 0..K-1, so that any labels, however far apart, count as cheaply as small ones."""
+    """Renumber classes as 0..K-1, so that counting does not depend on the size of the labels."""
     values, ranks = np.unique(column, return_inverse=True)
     return ranks.astype(np.int64), len(values)
 

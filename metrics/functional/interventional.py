@@ -1,7 +1,7 @@
-"""Scores from interventions: BetaVAE (Higgins et al., 2017) and FactorVAE (Kim & Mnih, 2018).
+"""Interventional scores: BetaVAE (Higgins et al., 2017) and FactorVAE (Kim & Mnih, 2018).
 
-Both ask for the index of a factor that was held fixed in a batch. Their features are made from batches that
-:func:`unknot.metrics.evaluate` draws; the functions here see features and indices only.
+Both predict the index of the factor that was fixed in a batch. Their features come from batches that
+:func:`unknot.metrics.evaluate` draws; the functions here take features and indices only.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from unknot.metrics.functional.logistic import scikit_regression
 
 
 def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, labels_test: Any) -> float:
-    r"""Test accuracy of a linear classifier that names the factor two batches agree in.
+    r"""Test accuracy of a linear classifier that predicts the factor shared by two batches.
 
     .. math:: P\left(\mathrm{argmax}_k\, (W x + b)_k = k_{\mathrm{fixed}}\right)
 
@@ -45,7 +45,7 @@ def beta_vae_score(features_train: Any, labels_train: Any, features_test: Any, l
 def factor_vae_score(
     argmin_train: Any, labels_train: Any, argmin_test: Any, labels_test: Any, latent_dim: int
 ) -> float:
-    r"""Test accuracy of a majority vote for the factor that was fixed, given the code that varied least.
+    r"""Test accuracy of a majority vote for the factor that was fixed, given the latent that varied least.
 
     .. math:: P\left(\mathrm{argmax}_k\, V_{d^* k} = k_{\mathrm{fixed}}\right)
 
@@ -53,15 +53,15 @@ def factor_vae_score(
 
     Thesis: section "Measuring Disentanglement".
 
-    V counts the training batches in which code d varied least while factor k was fixed.
+    V counts the training batches in which latent d varied least while factor k was fixed.
 
     Args:
-        argmin_train: for each batch the code whose variance, relative to its global one, was smallest, ``[N]`` in
+        argmin_train: for each batch, the latent with the smallest variance relative to its global variance, ``[N]`` in
             0..latent_dim-1 (:func:`least_varying`); 10,000 batches of 64 in the thesis.
         labels_train: index of the factor that was fixed, ``[N]``.
         argmin_test: ``[M]``; 5,000 in the thesis.
         labels_test: ``[M]``.
-        latent_dim: number of codes.
+        latent_dim: number of latents.
 
     >>> factor_vae_score([0, 0, 1, 1], [2, 2, 0, 2], [0, 1, 1], [2, 0, 2], latent_dim=3)
     0.6666666666666666
@@ -80,15 +80,15 @@ def factor_vae_score(
 
 
 def difference_features(first: Floats, second: Floats) -> Floats:
-    r"""Mean |z₁ - z₂| of each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``.
+    r"""Mean |z₁ - z₂| over each batch of pairs: two arrays ``[B, N, D]`` to ``[B, D]``.
 
     .. math:: d = \frac{1}{N}\sum_{i=1}^{N} |z_i - z_i^\prime|
 
     Thesis: section "Measuring Disentanglement", the BetaVAE metric.
 
     Args:
-        first: codes of the first images of each pair, ``[B, N, D]``.
-        second: of the second ones, which agree with them in one factor.
+        first: codes of the first image of each pair, ``[B, N, D]``.
+        second: codes of the second image, which shares one factor with the first.
 
     >>> difference_features(np.zeros((1, 2, 2)), np.array([[[0.0, 1.0], [0.0, -3.0]]])).tolist()
     [[0.0, 2.0]]
@@ -97,7 +97,8 @@ def difference_features(first: Floats, second: Floats) -> Floats:
 
 
 def least_varying(codes: Floats, global_std: Floats, threshold: float = 0.05) -> Ints:
-    r"""The code that varies least in each batch ``[B, N, D]``, relative to its global standard deviation: ``[B]``.
+    r"""Index of the latent that varies least in each batch ``[B, N, D]``, relative to its global standard deviation:
+    ``[B]``.
 
     .. math:: d = \mathrm{argmin}_i\, \frac{\mathrm{Var}(z_i)}{s_i^2}
 
@@ -105,13 +106,13 @@ def least_varying(codes: Floats, global_std: Floats, threshold: float = 0.05) ->
 
     Thesis: section "Measuring Disentanglement", the FactorVAE metric.
 
-    Codes whose global standard deviation is below ``threshold`` are dead and not considered. The reference's function
-    has a default of 0, its study uses 0.05.
+    Latents whose global standard deviation is below ``threshold`` are unused and left out. The reference's function has
+    a default of 0, its study uses 0.05.
 
     Args:
-        codes: of batches of images that agree in one factor, ``[B, N, D]``.
-        global_std: standard deviation of each code over all images, ``[D]``.
-        threshold: of dead codes.
+        codes: codes of batches of images that share one factor, ``[B, N, D]``.
+        global_std: standard deviation of each latent over all images, ``[D]``.
+        threshold: standard deviation below which a latent is unused.
 
     >>> least_varying(np.array([[[0.0, 1.0], [2.0, 1.1]]]), np.array([1.0, 1.0])).tolist()
     [1]

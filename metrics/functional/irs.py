@@ -11,7 +11,7 @@ from unknot.metrics.functional.information import discretize
 
 
 def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99) -> float:
-    r"""Interventional robustness: the degree to which a code stays in place while its factor is held and others change.
+    r"""Interventional robustness: degree to which a latent stays constant while its factor is fixed and others change.
 
     .. math::
         \mathrm{IRS} = \sum_d w_d\, \max_k \left(1 - \frac{\mathbb{E}_{v_k} Q_{0.99}\left(|z_d - \mathbb{E}[z_d \mid
@@ -19,18 +19,18 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
 
     Thesis: section "Measuring Disentanglement".
 
-    with weights w_d proportional to max|z_d - E z_d|. The interventions on v_k are the samples that share its value, so
-    that plain draws are enough when the factors are independent.
+    with weights w_d proportional to max|z_d - E z_d|. The interventions on v_k are the samples with the same value, so
+    i.i.d. samples suffice if the factors are independent.
 
     Args:
-        codes: representation ``[N, D]``; constant codes are left out.
+        codes: representation ``[N, D]``; constant latents are left out.
         factors: integer classes ``[N, F]``; factors that do not vary are left out.
-        bins: the reference puts the values of each factor into 20 intervals; ``None`` keeps every class apart.
-        quantile: of the deviations of each group, instead of their maximum.
+        bins: intervals for the values of each factor, 20 in the reference; ``None`` uses its classes.
+        quantile: quantile of the deviations in each group, instead of their maximum.
 
     Returns:
-        A score of at most 1; 0 if no code or no factor varies. A code that deviates more from the means of its groups
-        than from its own mean, as skewed ones may, counts below 0, as in the reference.
+        A score of at most 1; 0 if no latent or no factor varies. A latent that deviates more from the means of its
+        groups than from its overall mean, as skewed ones may, counts below 0, as in the reference.
 
     >>> factors = np.random.default_rng(0).integers(0, 10, size=(10_000, 2))
     >>> irs(factors * 1.0, factors)
@@ -58,7 +58,7 @@ def irs(codes: Any, factors: Any, bins: int | None = 20, quantile: float = 0.99)
 
 
 def _deviation(codes: Any, classes: Any, quantile: float) -> Any:
-    """Mean over classes of the quantile of how far codes lie from the mean of their class: ``[D]``."""
+    """Mean over classes of a quantile of the distances between codes and the mean of their class: ``[D]``."""
     order = np.argsort(classes, kind="stable")
     groups = np.split(codes[order], np.flatnonzero(np.diff(classes[order])) + 1)
     return np.mean([np.quantile(np.abs(group - group.mean(0)), quantile, axis=0) for group in groups], axis=0)

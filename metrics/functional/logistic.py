@@ -1,13 +1,13 @@
-"""Logistic regressions of the factors: scikit-learn's, and a solver for the many of a cross-validation.
+"""Logistic regressions that predict factors: scikit-learn's, and a fast solver for cross-validation.
 
 A factor of k classes has weights W ``[k, 1 + D]``, the intercept first, which minimise
 
     mean_i -log softmax(W xᵢ)_{yᵢ} + ‖W without intercepts‖² / (2 C N)
 
-where of two classes only the second has weights. :class:`Problem` finds them by L-BFGS in coordinates in which the
-Hessian is about the identity: it is nearly (mean of diag p - p pᵀ) ⊗ (covariance of the codes), whose square root is
-cheap. A few dozen steps then lead to the minimum, however unlike the scales of the codes are and however weak the
-penalty; in plain coordinates it takes hundreds, of which scikit-learn makes 100.
+where, for two classes, only the second has weights. :class:`Problem` finds them by L-BFGS in coordinates in which the
+Hessian is approximately the identity: it is close to (mean of diag p - p pᵀ) ⊗ (covariance of the codes), whose square
+root is cheap. A few dozen steps then reach the minimum, however different the scales of the latents and however weak
+the penalty; in plain coordinates it takes hundreds of steps, and scikit-learn stops after 100.
 """
 
 import warnings
@@ -19,14 +19,14 @@ from scipy.optimize import minimize
 
 from unknot.metrics.functional.checks import Floats, Ints
 
-STRENGTHS = np.logspace(-4, 4, 10)  # C, as scikit-learn's LogisticRegressionCV tries them
+STRENGTHS = np.logspace(-4, 4, 10)  # values of C, as in scikit-learn's LogisticRegressionCV
 FOLDS = 5
-TOLERANCE = 3e-4  # of the gradient in these coordinates: half its square is what the objective could still lose
-STEPS, ROUNDS = 40, 50  # of L-BFGS in one set of coordinates, and how often they are chosen again at most
+TOLERANCE = 3e-4  # norm of the gradient in these coordinates: the objective could still decrease by half its square
+STEPS, ROUNDS = 40, 50  # steps of L-BFGS in one set of coordinates, and maximum number of coordinate updates
 
 
 def scikit_regression(codes: Floats, classes: Ints) -> Any:
-    """scikit-learn's with its defaults, C = 1; that it ends after 100 steps is part of the protocol, without remark."""
+    """scikit-learn's logistic regression with its defaults, C = 1, without the warning about its limit of 100 steps."""
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
@@ -35,7 +35,7 @@ def scikit_regression(codes: Floats, classes: Ints) -> Any:
 
 
 def scikit_cross_validated(codes: Floats, factors: Ints, others: Floats) -> Ints:
-    """Every factor of other codes as scikit-learn's ``LogisticRegressionCV`` predicts it, after 100 steps at most."""
+    """Predict every factor of further codes with scikit-learn's ``LogisticRegressionCV``, after at most 100 steps."""
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.model_selection import KFold
 
@@ -51,34 +51,34 @@ def scikit_cross_validated(codes: Floats, factors: Ints, others: Floats) -> Ints
 
 
 class Regression(NamedTuple):
-    """Logistic regressions that predict every factor from the same codes."""
+    """Logistic regressions that predict all factors from the same codes."""
 
-    classes: list[Ints]  # of each factor, sorted
-    weights: list[Floats]  # of each factor, [k, 1 + D]
+    classes: list[Ints]  # classes of each factor, sorted
+    weights: list[Floats]  # weights of each factor, [k, 1 + D]
 
     def predict(self, codes: Floats) -> Ints:
-        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        """Predict the most likely class of every factor: codes ``[N, D]`` to ``[N, F]``."""
         pairs = zip(self.classes, self.weights, strict=True)
         return np.stack([likeliest(codes, weights, classes) for classes, weights in pairs], axis=1)
 
 
 def likeliest(codes: Floats, weights: Floats, classes: Ints) -> Ints:
-    """The class of each of the codes ``[N, D]`` whose weights ``[k, 1 + D]`` give most."""
+    """Return the most likely class of each of the codes ``[N, D]`` under weights ``[k, 1 + D]``."""
     return classes[(weights[:, 0] + codes @ weights[:, 1:].T).argmax(1)]
 
 
 def cross_validated(codes: Floats, factors: Ints) -> Regression:
-    """Predict each factor ``[N, F]`` from the codes, with the strength C that does so best in 5-fold cross-validation.
+    """Fit a regression for each factor ``[N, F]``, with the strength C chosen by 5-fold cross-validation.
 
-    Folds are parts of the samples in their order, and of strengths that do equally well the smallest is taken, as in
-    scikit-learn's ``LogisticRegressionCV`` with ``KFold(5)``.
+    Folds are consecutive samples, and of equally good strengths the smallest is chosen, as in scikit-learn's
+    ``LogisticRegressionCV`` with ``KFold(5)``.
 
     >>> factors = np.arange(30)[:, None] // [10, 15]
     >>> cross_validated(np.arange(30.0)[:, None], factors).predict(np.array([[0.0], [29.0]])).tolist()
     [[0, 0], [2, 1]]
     """
     classes = [np.unique(column) for column in factors.T]
-    centre = codes.mean(0)  # around which intercept and codes have nothing to do with each other
+    centre = codes.mean(0)  # centred, so that intercept and codes are uncorrelated
     weights = [_of_factor(codes - centre, *pair) for pair in zip(factors.T, classes, strict=True)]
     for each in weights:
         each[:, 0] -= each[:, 1:] @ centre
@@ -94,7 +94,7 @@ def _of_factor(codes: Floats, labels: Ints, classes: Ints) -> Floats:
     for fold in folds:
         rest = np.setdiff1d(numbers, fold)
         problem = Problem(codes[rest], labels[rest], classes)
-        for place, strength in enumerate(STRENGTHS):  # each starts where the last one ended
+        for place, strength in enumerate(STRENGTHS):  # each starts from the previous solution
             weights = problem.solve(strength)
             accuracy[place] += np.mean(likeliest(codes[fold], weights, classes) == labels[fold])
             path[place] += weights / len(folds)
@@ -105,34 +105,34 @@ def _of_factor(codes: Floats, labels: Ints, classes: Ints) -> Floats:
 
 
 class Problem:
-    """One regression. A class that no sample has gets no weights: its probability could only be zero."""
+    """Logistic regression of one factor. A class without samples gets no weights: its probability is zero."""
 
     def __init__(self, codes: Floats, labels: Ints, classes: Ints, tolerance: float = TOLERANCE) -> None:
         present, ranks = np.unique(labels, return_inverse=True)
         self.classes, self.tolerance = classes, tolerance
-        fixed = int(len(classes) == 2 == len(present))  # of two classes the first has no weights
+        fixed = int(len(classes) == 2 == len(present))  # of two classes, the first has no weights
         self.known, self.free = np.searchsorted(classes, present), slice(fixed, None)
         self.design = np.column_stack([np.ones(len(codes)), codes])
         self.transposed = np.ascontiguousarray(self.design.T)
         self.targets = ranks, np.arange(len(ranks))
         self.weights = np.zeros((len(present) - fixed, codes.shape[1] + 1))
         spread, axes = np.linalg.eigh(codes.T @ codes / len(codes))
-        self.spread = np.append(1.0, spread.clip(min=0))  # of the codes along their main axes
+        self.spread = np.append(1.0, spread.clip(min=0))  # standard deviations of the codes along their principal axes
         self.axes = block_diag(1.0, axes)
 
     def begin(self, weights: Floats) -> None:
-        """Start from these weights, where they are finite."""
+        """Start from these weights if they are finite."""
         self.weights = np.where(np.isfinite(weights), weights, 0.0)[self.known[self.free]]
 
     def solve(self, strength: float) -> Floats:
-        """Minimise, from the weights that there are; those of all classes ``[k, 1 + D]``."""
+        """Minimise from the current weights; return the weights of all classes ``[k, 1 + D]``."""
         self.penalty = 1 / (strength * len(self.design))
         options = {"maxiter": STEPS, "gtol": self.tolerance, "ftol": 0.0}
         for _ in range(ROUNDS):
             start = self._choose_coordinates()
             solution = minimize(self._evaluate, start.ravel(), jac=True, method="L-BFGS-B", options=options)
             self.weights = self._weights_at(solution.x)
-            if solution.nit < STEPS:  # at the minimum, or as near as the precision allows
+            if solution.nit < STEPS:  # at the minimum, or as close as the precision allows
                 break
         weights = np.zeros((len(self.classes), self.weights.shape[1]))
         weights[np.setdiff1d(np.arange(len(weights)), self.known), 0] = -np.inf
@@ -140,7 +140,7 @@ class Problem:
         return weights
 
     def _probabilities(self, weights: Floats) -> tuple[Floats, float]:
-        """Of each class and sample ``[k, N]``, and the mean of -log p of the true ones."""
+        """Return the probability of each class and sample ``[k, N]``, and the mean of -log p of the true classes."""
         logits = weights @ self.transposed
         if self.free.start:
             logits = np.vstack([np.zeros_like(logits), logits])
@@ -151,7 +151,7 @@ class Problem:
         return logits, float(np.mean(np.log(total) - true))
 
     def _choose_coordinates(self) -> Floats:
-        """Coordinates in which the Hessian is about the identity, and those of the weights in them."""
+        """Choose coordinates in which the Hessian is approximately the identity, and convert the weights to them."""
         p, _ = self._probabilities(self.weights)
         mixing = np.diag(p.mean(1)) - p @ p.T / p.shape[1]
         spread, self.mixes = np.linalg.eigh(mixing[self.free, self.free])
@@ -164,7 +164,7 @@ class Problem:
         return self.mixes @ (flat.reshape(self.scale.shape) * self.scale) @ self.axes.T
 
     def _evaluate(self, flat: Floats) -> tuple[float, Floats]:
-        """The objective at these coordinates, and its gradient in them."""
+        """Evaluate the objective and its gradient in these coordinates."""
         weights = self._weights_at(flat)
         p, loss = self._probabilities(weights)
         p[self.targets] -= 1

@@ -1,7 +1,7 @@
-"""Scores of masks of objects beside the adjusted Rand index: mIoU, mBO, CorLoc and recovery.
+"""Mask scores besides the adjusted Rand index: mIoU, mBO, CorLoc and recovery.
 
-Every pixel goes to the predicted mask that is largest there, and intersection over union (IoU) compares the segments
-with the true masks. The true masks are the objects to count: leave the background out to leave it out of the score.
+Every pixel is assigned to the predicted mask that is largest there, and intersection over union (IoU) compares the
+segments with the true masks. The true masks are the objects to count: omit the background to exclude it from the score.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from unknot.metrics.functional.checks import Floats, _as_numpy
 
 Average = Literal["image", "object"]
-HALF = 0.5  # IoU above which an object counts as found
+HALF = 0.5  # IoU above which an object counts as recovered
 
 
 def mean_iou(
@@ -25,20 +25,21 @@ def mean_iou(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> float:
-    r"""Mean intersection over union of objects and the segments that the Hungarian algorithm gives them (mIoU).
+    r"""Mean intersection over union of objects and the segments matched to them by the Hungarian algorithm (mIoU).
 
     .. math::
         \mathrm{mIoU} = \max_{\pi}\; \frac{1}{O}\sum_{o=1}^{O} \frac{|p_{\pi(o)} \cap t_o|}{|p_{\pi(o)} \cup t_o|}
 
-    Each segment serves one object. Objects without a segment count 0.
+    Each segment is matched to at most one object. Objects without a segment count 0.
 
     Args:
         predicted: masks ``[B, K, H, W]``, soft or hard. A pixel where all are 0 belongs to no segment.
         true: masks of the objects to count ``[B, O, H, W]``, booleans, or numbers above 0.5. Empty masks are padding.
         average: ``"image"``, the mean over objects and then over images, as OCLF and SPOT report it; ``"object"``, the
-            mean over all objects, as LSD does, in which crowded images weigh more. Images without objects are left out.
+            mean over all objects, as LSD does, in which crowded images have more weight. Images without objects are
+            left out.
         resolution: side, or (height, width), at which masks are compared. Soft masks are resized bilinearly before
-            pixels are assigned, true masks to the nearest pixel. ``None`` takes both as they are.
+            pixels are assigned, true masks to the nearest pixel. ``None`` uses both as they are.
         ignore_overlaps: leave out pixels that lie in several true masks.
 
     Returns:
@@ -63,13 +64,13 @@ def mean_best_overlap(
 
     .. math:: \mathrm{mBO} = \frac{1}{O}\sum_{o=1}^{O} \max_k \frac{|p_k \cap t_o|}{|p_k \cup t_o|}
 
-    A segment may serve several objects. With masks of instances this is mBO^i, with masks of semantic classes mBO^c.
+    A segment may match several objects. With instance masks this is mBO^i, with masks of semantic classes mBO^c.
 
     Args:
         predicted: masks ``[B, K, H, W]``, soft or hard.
         true: masks of the objects to count ``[B, O, H, W]``; empty ones are padding.
         average: ``"image"`` or ``"object"``, as in :func:`mean_iou`.
-        resolution: at which masks are compared, as in :func:`mean_iou`.
+        resolution: resolution at which masks are compared, as in :func:`mean_iou`.
         ignore_overlaps: leave out pixels that lie in several true masks.
 
     Returns:
@@ -97,7 +98,7 @@ def object_recovery(
         predicted: masks ``[B, K, H, W]``, soft or hard.
         true: masks of the objects to count ``[B, O, H, W]``; empty ones are padding.
         average: ``"image"`` or ``"object"``, as in :func:`mean_iou`.
-        resolution: at which masks are compared, as in :func:`mean_iou`.
+        resolution: resolution at which masks are compared, as in :func:`mean_iou`.
         ignore_overlaps: leave out pixels that lie in several true masks.
 
     Returns:
@@ -123,7 +124,7 @@ def correct_localization(
     Args:
         predicted: masks ``[B, K, H, W]``, soft or hard.
         true: masks of the objects to count ``[B, O, H, W]``; empty ones are padding.
-        resolution: at which masks are compared, as in :func:`mean_iou`.
+        resolution: resolution at which masks are compared, as in :func:`mean_iou`.
         ignore_overlaps: leave out pixels that lie in several true masks.
 
     Returns:
@@ -145,7 +146,7 @@ def mask_scores(
     resolution: int | tuple[int, int] | None = None,
     ignore_overlaps: bool = False,
 ) -> Floats:
-    """The numbers whose mean is a score of masks: of each image with objects, or of each object."""
+    """Return the numbers whose mean is a mask score: one for each image with objects, or for each object."""
     if average not in ("image", "object"):
         raise ValueError(f"average must be 'image' or 'object', got {average!r}.")
     overlaps, objects = _overlaps(predicted, true, resolution, ignore_overlaps)
@@ -154,7 +155,7 @@ def mask_scores(
         scores = (scores > HALF).astype(np.float64)
     elif kind == "iou":
         scores = np.zeros(objects.shape)
-        for image, overlap in enumerate(overlaps):  # compiled, but one matrix at a time
+        for image, overlap in enumerate(overlaps):  # SciPy's compiled solver takes one matrix at a time
             rows, columns = linear_sum_assignment(-overlap)
             scores[image, rows] = overlap[rows, columns]
     if average == "object":
@@ -170,7 +171,7 @@ def _mean(scores: Floats) -> float:
 def _overlaps(
     predicted: Any, true: Any, resolution: int | tuple[int, int] | None, ignore_overlaps: bool
 ) -> tuple[Floats, Any]:
-    """IoU of every object with every segment ``[B, O, K]``, and which objects there are ``[B, O]``."""
+    """Return the IoU of every object with every segment ``[B, O, K]``, and which objects exist ``[B, O]``."""
     ours, theirs = _as_masks(predicted, "predicted", "K"), _as_masks(true, "true", "O")
     if len(ours) != len(theirs):
         raise ValueError(f"Expected masks of the same images, got {len(ours)} predicted and {len(theirs)} true.")

@@ -1,7 +1,8 @@
-"""Factor-code matrices: how much each code knows about each factor, by three estimators.
+"""Factor-code matrices: information about each factor in each latent, by three estimators.
 
-Chapter "Evaluating Disentangled Representations" takes the observational scores apart: first a matrix ``[D, F]`` is
-estimated, then it is aggregated (:mod:`unknot.metrics.functional.aggregation`). Any matrix goes with any aggregation.
+Chapter "Evaluating Disentangled Representations" splits the observational scores into two steps: a matrix ``[D, F]`` is
+estimated, then aggregated (:mod:`unknot.metrics.functional.aggregation`). Any matrix can be combined with any
+aggregation.
 """
 
 from typing import Any, NamedTuple
@@ -15,11 +16,11 @@ from unknot.metrics.functional.trees import Backend, fit_trees
 
 
 class FactorCodeMatrix(NamedTuple):
-    """Matrix of what each code knows about each factor.
+    """Matrix of the information about each factor in each latent.
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
-    ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is what an entry would be if one code alone knew its factor fully.
+    ``values`` is ``[D, F]``; ``ceiling`` ``[F]`` is the entry of a latent that determines the factor.
     """
 
     values: Floats
@@ -49,7 +50,7 @@ def information_matrix(codes: Any, factors: Any, bins: int = 20) -> FactorCodeMa
 
 
 def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", seed: int = 0) -> FactorCodeMatrix:
-    r"""Importance of each code for boosted trees that predict a factor (DCI); columns sum to one, the ceiling is 1.
+    r"""Importance of each latent for boosted trees that predict a factor (DCI); columns sum to one, the ceiling is 1.
 
     .. math:: R_{ik} = \text{importance of } z_i \text{ for boosted trees that predict } v_k
 
@@ -69,14 +70,14 @@ def importance_matrix(codes: Any, factors: Any, backend: Backend = "unknot", see
 def predictability_matrix(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, continuous_factors: bool = False
 ) -> FactorCodeMatrix:
-    r"""Test accuracy of a linear SVM that predicts a factor from a single code (SAP); the ceiling is 1.
+    r"""Test accuracy of a linear SVM that predicts a factor from a single latent (SAP); the ceiling is 1.
 
     .. math:: R_{ik} = P\left(\mathrm{SVM}_{ik}(z_i) = v_k\right)
 
     Thesis: section "Does the Estimation of Factor-Code Matrices Impact the Evaluation?".
 
     The SVM is scikit-learn's ``LinearSVC(C=0.01, class_weight="balanced")``, as in the reference. With
-    ``continuous_factors`` an entry is the squared correlation on the training samples instead, 0 where a code or a
+    ``continuous_factors`` an entry is the squared correlation on the training samples instead, 0 if a latent or a
     factor is constant. Entries of factors that do not vary in the training samples are 0.
 
     Args:
@@ -84,7 +85,7 @@ def predictability_matrix(
         factors_train: integer classes ``[N, F]``.
         codes_test: further codes ``[M, D]``.
         factors_test: their factors ``[M, F]``.
-        continuous_factors: whether factors are numbers and not classes.
+        continuous_factors: whether factors are numbers instead of classes.
 
     >>> factors = np.arange(12).reshape(-1, 1) % 2
     >>> codes = np.hstack([2 * factors - 1.0, 0.0 * factors])
@@ -113,7 +114,7 @@ def predictability_matrix(
 
 
 def _squared_correlation(codes: Floats, factors: Floats) -> Floats:
-    """Squared correlations ``[D, F]`` over the rows in which a factor, NaN where it is missing, is known."""
+    """Squared correlations ``[D, F]`` over the rows in which a factor is not NaN (missing)."""
     known = ~np.isnan(factors)
     if not known.all():
         each = [_squared_correlation(codes[rows], factors[rows, f : f + 1]) for f, rows in enumerate(known.T)]

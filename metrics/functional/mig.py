@@ -11,7 +11,7 @@ from unknot.metrics.functional.matrices import information_matrix
 
 
 def mig(codes: Any, factors: Any, bins: int = 20, divide_by: Literal["factor", "code"] = "factor") -> float:
-    r"""Mean over factors of the gap between the two codes that know most about it.
+    r"""Mean over factors of the gap between the two latents with the most mutual information.
 
     .. math::
         \mathrm{MIG} = \frac{1}{F}\sum_{k=1}^{F} \frac{1}{H(v_k)}\left(I(z_{j_k}; v_k) - \max_{j\neq j_k} I(z_j;
@@ -21,14 +21,14 @@ def mig(codes: Any, factors: Any, bins: int = 20, divide_by: Literal["factor", "
 
     Thesis: section "Measuring Disentanglement".
 
-    with the discrete mutual information of the codes binned into 20 intervals, as in the thesis. A factor that does
-    not vary in the sample has no entropy and is left out; with a single code the runner-up knows nothing.
+    with the discrete mutual information of the codes binned into 20 intervals, as in the thesis. A factor that does not
+    vary in the sample has no entropy and is left out; with a single latent the runner-up is 0.
 
     Args:
         codes: representation ``[N, D]``, NumPy or torch.
         factors: integer classes ``[N, F]``; any integers, any subset of a grid.
-        bins: intervals per code.
-        divide_by: entropy that information is divided by. ``"factor"`` is H(v_k), as in the thesis; ``"code"`` divides
+        bins: intervals per latent.
+        divide_by: entropy that normalises information. ``"factor"`` is H(v_k), as in the thesis; ``"code"`` divides
             each I(z_j; v_k) by H(z_j) before the gap is taken, as the code of Carbonneau et al. (2022) does with 10
             bins. The two differ by almost a factor of two on the same arrays.
 

@@ -12,7 +12,7 @@ from unknot.metrics.functional.matrices import information_matrix
 
 
 def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
-    r"""Modularity: the degree to which each code has mutual information with one factor only.
+    r"""Modularity: degree to which each latent has mutual information with only one factor.
 
     .. math:: m = \frac{1}{D}\sum_d \left(1 - \frac{\sum_{k\neq k^*} I(z_d; v_k)^2}{(F-1)\, I(z_d; v_{k^*})^2}\right)
 
@@ -20,12 +20,12 @@ def modularity(codes: Any, factors: Any, bins: int = 20) -> float:
 
     Thesis: section "Measuring Disentanglement".
 
-    A code without any mutual information counts 0, as in the reference; factors that do not vary are left out.
+    A latent without mutual information counts 0, as in the reference; factors that do not vary are left out.
 
     Args:
         codes: representation ``[N, D]``, binned into ``bins`` intervals each.
         factors: integer classes ``[N, F]``.
-        bins: intervals per code.
+        bins: intervals per latent.
 
     >>> factors = np.random.default_rng(0).integers(0, 10, size=(10_000, 2))
     >>> round(modularity(factors * 1.0, factors), 2)
@@ -49,7 +49,7 @@ def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_
     Args:
         codes_train: representation ``[N, D]``.
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out.
-        codes_test: further codes ``[M, D]``; the curve is drawn on them.
+        codes_test: further codes ``[M, D]``, on which the curve is computed.
         factors_test: their factors ``[M, F]``. A class without both positive and negative samples here has no curve and
             is left out; if no class has one, the score is 0.5.
 
@@ -65,7 +65,7 @@ def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_
         if not (len(codes_train[rows]) and len(codes_test[asked])):
             continue
         mean, scale = codes_train[rows].mean(0), codes_train[rows].std(0)
-        scale = np.where(scale > 0, scale, 1)  # a constant code stays one
+        scale = np.where(scale > 0, scale, 1)  # a constant latent stays constant
         train, test = (codes_train[rows] - mean) / scale, (codes_test[asked] - mean) / scale
         for f in columns[varies[columns]]:
             model = scikit_regression(train, factors_train[rows, f])

@@ -12,17 +12,17 @@ from unknot.metrics.functional.matrices import predictability_matrix
 def sap(
     codes_train: Any, factors_train: Any, codes_test: Any, factors_test: Any, continuous_factors: bool = False
 ) -> float:
-    r"""Mean over factors of the difference in accuracy of the two codes that predict it best, each alone.
+    r"""Mean over factors of the difference in accuracy between the two latents that predict the factor best.
 
     .. math:: \mathrm{SAP} = \frac{1}{F}\sum_{k=1}^{F}\left(S_{d^* k} - S_{d^\prime k}\right)
 
     Thesis: section "Measuring Disentanglement".
 
-    S_dk is the test accuracy of a linear support vector machine that predicts factor k from code d; d* and d' are the
-    codes with the two largest entries for factor k.
+    S_dk is the test accuracy of a linear support vector machine that predicts factor k from latent d; d* and d' are the
+    latents with the two largest entries for factor k.
 
     Args:
-        codes_train: representation ``[N, D]``. A single code is compared with a constant one.
+        codes_train: representation ``[N, D]``. A single latent is compared with a constant one.
         factors_train: integer classes ``[N, F]``. Factors that do not vary here are left out.
         codes_test: further codes ``[M, D]``.
         factors_test: their factors ``[M, F]``.

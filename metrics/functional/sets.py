@@ -1,4 +1,4 @@
-"""Scores of predicted sets of objects, and of how well masks separate them.
+"""Scores of predicted sets of objects, and the adjusted Rand index of masks.
 
 Chapter "Learning About Multiple Objects". An object is 19 numbers: coordinates 3 | size 2 | material 2 | shape 3 |
 color 8 | 1 for a real object.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from unknot.clevr_objects import COORDINATES, OBJECT_SIZE, PARTS, REACH, REAL
 from unknot.metrics.functional.checks import Floats, Ints, _as_numpy
 
-UNIT = 2 * REACH  # of a coordinate in [0, 1]
+UNIT = 2 * REACH  # scene units of a coordinate in [0, 1]
 THRESHOLDS = (math.inf, 1.0, 0.5, 0.25, 0.125)
 """Distances at which the chapter reports average precision."""
 
@@ -22,10 +22,10 @@ THRESHOLDS = (math.inf, 1.0, 0.5, 0.25, 0.125)
 def set_average_precision(predictions: Any, targets: Any, threshold: float = math.inf) -> float:
     r"""Average precision of predicted sets of objects.
 
-    All predictions of all images are ranked by their last number, the confidence that there is an object. One is
-    correct if, of the objects in its image whose four attributes are all as predicted, the nearest is closer than
-    ``threshold`` and no prediction with more confidence was correct with that object. The score is the area under the
-    precision-recall curve, with precision made non-increasing (all-point interpolation, PASCAL VOC).
+    All predictions of all images are ranked by their last number, the confidence that there is an object. A prediction
+    is correct if, of the objects in its image with the predicted four attributes, the nearest is closer than
+    ``threshold`` and was not matched by a more confident prediction. The score is the area under the precision-recall
+    curve, with precision made non-increasing (all-point interpolation, PASCAL VOC).
 
     .. math:: \mathrm{AP} = \sum_n (r_n - r_{n-1}) \max_{m \geq n} p_m
 
@@ -34,15 +34,15 @@ def set_average_precision(predictions: Any, targets: Any, threshold: float = mat
     p_n and r_n are precision and recall of the n most confident predictions.
 
     Args:
-        predictions: ``[B, K, 19]``; the attributes are where their parts are greatest. All K count.
+        predictions: ``[B, K, 19]``; attributes are the argmax of their parts. All K count.
         targets: ``[B, M, 19]``; rows whose last number is 0 are padding.
         threshold: distance, in the units of the scene, where coordinates go from -3 to 3; infinity (or -1, as the
-            reference writes it) asks for the attributes only.
+            reference writes it) compares attributes only.
 
     Returns:
         A score in [0, 1]; 0 if there are no objects.
 
-    Between predictions of equal confidence the later one goes first, as in the reference.
+    Of predictions with equal confidence, the later one is ranked first, as in the reference.
 
     >>> targets = np.zeros((1, 2, 19))
     >>> targets[0, 0, [3, 5, 7, 10, 18]] = 1  # one small gray rubber cube at (-3, -3, -3)
@@ -56,7 +56,7 @@ def set_average_precision(predictions: Any, targets: Any, threshold: float = mat
 
 
 def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[float] = THRESHOLDS) -> list[float]:
-    """:func:`set_average_precision` at several thresholds, which share the search for the nearest object."""
+    """:func:`set_average_precision` at several thresholds, sharing the search for the nearest object."""
     predicted, actual = _as_sets(predictions, "predictions"), _as_sets(targets, "targets")
     if len(predicted) != len(actual):
         raise ValueError(f"predictions and targets must be of as many images, got {len(predicted)} and {len(actual)}.")
@@ -71,7 +71,7 @@ def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[floa
     distance, nearest = _nearest_alike(predicted, actual, real)
     ranking = np.argsort(predicted[..., REAL].ravel(), kind="stable")[::-1]
     image = np.arange(len(predicted))[:, None]
-    claim = (image * actual.shape[1] + nearest).ravel()[ranking]  # which object of which image
+    claim = (image * actual.shape[1] + nearest).ravel()[ranking]  # index of object and image
     distance = distance.ravel()[ranking]
     return [
         _area(_first_claims(claim, distance < (math.inf if threshold == -1 else threshold)), int(real.sum()))
@@ -80,7 +80,7 @@ def average_precisions(predictions: Any, targets: Any, thresholds: Sequence[floa
 
 
 def _nearest_alike(predicted: Floats, actual: Floats, real: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
-    """Distance to the nearest object of equal attributes, infinite where there is none, and its row: ``[B, K]``."""
+    """Return the distance to the nearest object with equal attributes, or infinity, and its row: ``[B, K]``."""
     alike = np.broadcast_to(real[:, None], (len(real), predicted.shape[1], real.shape[1])).copy()  # [B, K, M]
     for part in PARTS.values():
         alike &= predicted[..., part].argmax(-1)[:, :, None] == actual[..., part].argmax(-1)[:, None]
@@ -91,7 +91,7 @@ def _nearest_alike(predicted: Floats, actual: Floats, real: npt.NDArray[np.bool_
 
 
 def _first_claims(claim: Ints, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which predictions, in order of confidence, are the first to hit their object."""
+    """Return which predictions, in order of confidence, are the first to match their object."""
     hits = np.flatnonzero(close)
     correct = np.zeros(len(close), dtype=bool)
     correct[hits[np.unique(claim[hits], return_index=True)[1]]] = True
@@ -126,11 +126,12 @@ def adjusted_rand_index(predicted_masks: Any, true_masks: Any, foreground: bool 
 
     Thesis: section "Example Application: Set Prediction".
 
-    with n_ij pixels in segment i of one and j of the other, A = Σ a_i (a_i - 1) and B = Σ b_j (b_j - 1) of their sums.
+    with n_ij pixels in segment i of one and j of the other, A = Σ a_i (a_i - 1), B = Σ b_j (b_j - 1) and segment sizes
+    a, b.
 
     Args:
         predicted_masks: integers ``[B, ...]``, the segment of each pixel; or floats or booleans ``[B, K, ...]``, one
-            mask for each of K segments, of which a pixel belongs to the greatest.
+            mask for each of K segments; a pixel belongs to the largest.
         true_masks: integers ``[B, ...]`` with 0 for the background; or booleans or floats ``[B, M, ...]``, one mask for
             each object, where a pixel in none is background.
         foreground: leave out the pixels of the background, as is usual; ``False`` counts it as one more segment.
@@ -149,7 +150,7 @@ def adjusted_rand_index(predicted_masks: Any, true_masks: Any, foreground: bool 
 
 
 def adjusted_rand_indices(predicted_masks: Any, true_masks: Any, foreground: bool = True) -> Floats:
-    """:func:`adjusted_rand_index` of every image that has pixels to count."""
+    """Adjusted Rand index of every image that has pixels to count."""
     predicted, true = _as_segments(predicted_masks, "predicted_masks"), _as_segments(true_masks, "true_masks", True)
     if predicted.shape != true.shape:
         raise ValueError(
@@ -173,7 +174,7 @@ def adjusted_rand_indices(predicted_masks: Any, true_masks: Any, foreground: boo
     a, b = pairs(table.sum(2)).sum(1), pairs(table.sum(1)).sum(1)
     expected = a * b / np.maximum(pairs(n), 1)
     room = (a + b) / 2 - expected
-    # There is no room only if both are one segment, or both as many segments as pixels: equal either way.
+    # The denominator is 0 only if both are one segment, or both have one segment per pixel: equal either way.
     return np.where(room > 0, (pairs(table).sum((1, 2)) - expected) / np.where(room > 0, room, 1), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Are slots and objects recovered one to one? Slot identifiability and compositional contrast (Brady et al., 2023)."""
+"""Slot identifiability and compositional contrast (Brady et al., 2023): one-to-one recovery of objects by slots."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from unknot.metrics.functional.checks import Floats, _as_numpy
 
 
 def slot_identifiability(slots: Any, objects: Any, train_fraction: float = 0.8) -> dict[str, Any]:
-    r"""Slot identifiability score (SIS; Brady et al., 2023): each object is predicted by one slot, and by no other.
+    r"""Slot identifiability score (SIS; Brady et al., 2023): each object is predicted by exactly one slot.
 
     .. math:: \mathrm{SIS} = \frac{1}{K}\sum_{i=1}^{K}\left(R^2_{i\pi(i)} - \max_{j\neq\pi(i)} R^2_{ij}\right)
 
@@ -21,12 +21,12 @@ def slot_identifiability(slots: Any, objects: Any, train_fraction: float = 0.8) 
 
     Args:
         slots: inferred slots ``[N, K, D]``.
-        objects: true slots ``[N, O, M]``, numbers; O at most K.
-        train_fraction: the first part of the samples, to fit on; the rest is the test.
+        objects: true slots ``[N, O, M]``, numeric, with O ≤ K.
+        train_fraction: share of the samples, from the first, to fit on; the rest is for testing.
 
     Returns:
         ``sis`` in [-1, 1]; ``matched`` and ``other``, the means of its two terms; ``r2``, the matrix ``[O, K]`` before
-        values below 0 are set to 0. A property that does not vary in the test counts 0.
+        values below 0 are set to 0. A property that does not vary in the test samples counts 0.
 
     >>> objects = np.random.default_rng(0).normal(size=(200, 2, 1))
     >>> round(slot_identifiability(objects[:, ::-1], objects)["matched"], 1)
@@ -58,7 +58,8 @@ def slot_identifiability(slots: Any, objects: Any, train_fraction: float = 0.8) 
 
 
 def compositional_contrast(jacobian: Any, num_slots: int, weighted: bool = False) -> float:
-    r"""Compositional contrast of a decoder's Jacobian (Brady et al., 2023): 0 if every pixel depends on one slot.
+    r"""Compositional contrast of a decoder's Jacobian (Brady et al., 2023): 0 if every pixel depends on at most one
+    slot.
 
     .. math::
         C = \sum_{p}\sum_{i < j} \left\|\frac{\partial x_p}{\partial s_i}\right\| \left\|\frac{\partial x_p}{\partial
@@ -96,7 +97,7 @@ def compositional_contrast(jacobian: Any, num_slots: int, weighted: bool = False
 
 
 def _kernel_r2(slot: Floats, objects: Floats, split: int) -> Floats:
-    """R² of the prediction of every object from one slot: the mean over the object's properties, ``[O]``."""
+    """R² of the prediction of every object from one slot, averaged over the object's properties: ``[O]``."""
     from sklearn.kernel_ridge import KernelRidge
 
     targets = objects.reshape(len(objects), -1)

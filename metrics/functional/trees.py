@@ -1,10 +1,10 @@
-"""Gradient-boosted trees for every factor at once, and the seam to scikit-learn's.
+"""Gradient-boosted trees for all factors at once, and wrappers of scikit-learn's.
 
-Boosted trees are nearly the whole cost of DCI, of the downstream tasks and of unfairness: dSprites' five factors have
-113 classes, so 100 rounds are 11,300 trees. :func:`boost` grows the same trees as scikit-learn's
-``GradientBoostingClassifier`` with its defaults (Friedman, 2001), over the same thresholds. What buys the speed: the
+Boosted trees account for nearly all the cost of DCI, of the downstream tasks and of unfairness: dSprites' five factors
+have 113 classes, so 100 rounds are 11,300 trees. :func:`boost` grows the same trees as scikit-learn's
+``GradientBoostingClassifier`` with its defaults (Friedman, 2001), over the same thresholds. It is faster because the
 trees of all classes of all factors grow together, level by level, so that each level is a few operations on whole
-arrays, and most thresholds are ruled out in blocks (:mod:`unknot.metrics.functional.tree_splits`).
+arrays, and because most thresholds are ruled out in blocks (:mod:`unknot.metrics.functional.tree_splits`).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -24,22 +24,22 @@ LEARNING_RATE = 0.1
 
 
 class Trees(NamedTuple):
-    """Boosted trees that predict every factor from the same codes.
+    """Boosted trees that predict all factors from the same codes.
 
-    A tree of depth 3 is stored as its 7 inner nodes and 8 leaves; there is one for each round and each of the ``C``
-    rows: a factor of two classes has one row, one of k > 2 classes has k, a constant one has none.
+    A tree of depth 3 is stored as 7 inner nodes and 8 leaves. There is one for each round and each of the ``C`` rows: a
+    factor of two classes has one row, one of k > 2 classes has k, a constant one has none.
     """
 
-    classes: list[Ints]  # of each factor, sorted
-    prior: Tensor  # [C] log odds or log probabilities that the rounds start from
-    edges: list[Floats]  # of each code, the thresholds between its bins
-    code: Tensor  # [rounds, 7, C] which code a node looks at
+    classes: list[Ints]  # classes of each factor, sorted
+    prior: Tensor  # [C] initial log odds or log probabilities
+    edges: list[Floats]  # thresholds between the bins of each code
+    code: Tensor  # [rounds, 7, C] code that a node compares
     edge: Tensor  # [rounds, 7, C] samples in later bins of that code go right
-    value: Tensor  # [rounds, 8, C] what a leaf adds
+    value: Tensor  # [rounds, 8, C] value that a leaf adds
     importance: Floats  # [D, F] share of each code in the squared error removed; columns sum to one, or to zero
 
     def predict(self, codes: Floats) -> Ints:
-        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        """Predict the most likely class of every factor: codes ``[N, D]`` to ``[N, F]``."""
         bins = assign(codes, self.edges)
         scores = self.prior.repeat(len(codes), 1)
         for code, edge, value in zip(self.code, self.edge, self.value, strict=True):
@@ -50,8 +50,7 @@ class Trees(NamedTuple):
 def boost(codes: Floats, factors: Ints) -> Trees:
     """Fit trees that predict each factor ``[N, F]`` from the codes ``[N, D]``: 100 rounds, depth 3, rate 0.1.
 
-    There is nothing random in it: same codes, same trees. Codes that would split equally well take turns in an order
-    that is drawn once and for all.
+    The result is deterministic. Equally good codes take turns in an order that is drawn once.
 
     >>> rng = np.random.default_rng(0)
     >>> factors = rng.integers(0, 4, size=(500, 2))
@@ -62,7 +61,7 @@ def boost(codes: Floats, factors: Ints) -> Trees:
     [[0, 3]]
     """
     classes = [np.unique(column) for column in factors.T]
-    # one row of targets for each tree of a round; of two classes one tells the other
+    # one row of targets for each tree of a round; two classes need only one
     kept = [values if len(values) > 2 else values[1:] for values in classes]
     widths = [len(values) for values in kept]
     rows = [
@@ -72,7 +71,8 @@ def boost(codes: Floats, factors: Ints) -> Trees:
     share = targets.double().mean(0)
     single = torch.cat([torch.full((width,), width == 1) for width in widths])
     prior = torch.where(single, torch.logit(share), share.log()).float()
-    # A Newton step of the multinomial loss carries (k - 1) / k (Friedman's algorithm 6); the binary one does not.
+    # A Newton step of the multinomial loss has the factor (k - 1) / k (Friedman's algorithm 6); the binary one does
+    # not.
     newton = torch.cat([torch.full((width,), (width - 1) / width if width > 1 else 1.0) for width in widths])
 
     splitter = Splitter(codes)
@@ -98,24 +98,24 @@ def boost(codes: Floats, factors: Ints) -> Trees:
 
 
 class SklearnTrees(NamedTuple):
-    """The same by the reference's classifier, one ``GradientBoostingClassifier`` for each factor that varies."""
+    """Wrapper of scikit-learn's ``GradientBoostingClassifier``, as in the reference, for each factor that varies."""
 
     models: list[Any]
     importance: Floats
 
     def predict(self, codes: Floats) -> Ints:
-        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        """Predict the most likely class of every factor: codes ``[N, D]`` to ``[N, F]``."""
         return np.stack([model.predict(codes) for model in self.models], axis=1)
 
 
 class PartialTrees(NamedTuple):
-    """Trees of factors that are known in different rows; those known nowhere are predicted as -1."""
+    """Trees for factors that are labelled in different rows; factors without labels are predicted as -1."""
 
     parts: list[tuple[Any, Any]]
     importance: Floats
 
     def predict(self, codes: Floats) -> Ints:
-        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        """Predict the most likely class of every factor: codes ``[N, D]`` to ``[N, F]``."""
         predicted = np.full((len(codes), self.importance.shape[1]), MISSING)
         for columns, trees in self.parts:
             predicted[:, columns] = trees.predict(codes)
@@ -123,7 +123,7 @@ class PartialTrees(NamedTuple):
 
 
 class HistTrees(NamedTuple):
-    """scikit-learn's ``HistGradientBoostingClassifier`` for each factor that varies: predictions, no importances."""
+    """Wrapper of scikit-learn's ``HistGradientBoostingClassifier`` for each factor that varies, without importances."""
 
     models: list[Any]
 
@@ -133,7 +133,7 @@ class HistTrees(NamedTuple):
         raise ValueError("backend='hist' predicts and gives no importances: use 'unknot' or 'sklearn'.")
 
     def predict(self, codes: Floats) -> Ints:
-        """The likeliest class of every factor: codes ``[N, D]`` to ``[N, F]``."""
+        """Predict the most likely class of every factor: codes ``[N, D]`` to ``[N, F]``."""
         return np.stack([model.predict(codes) for model in self.models], axis=1)
 
 
@@ -141,15 +141,15 @@ AnyTrees = Trees | SklearnTrees | PartialTrees | HistTrees
 
 
 def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: int = 0) -> AnyTrees:
-    """Boosted trees that predict every factor ``[N, F]`` from the codes ``[N, D]``.
+    """Fit boosted trees that predict all factors ``[N, F]`` from the codes ``[N, D]``.
 
     Args:
-        codes: to learn from.
-        factors: to predict, -1 in rows that are left out for a factor.
+        codes: codes to fit on.
+        factors: factors to predict, -1 in rows that are left out for a factor.
         backend: ``"unknot"`` for :func:`boost`, ``"sklearn"`` for the reference's ``GradientBoostingClassifier``, and
             ``"hist"`` for ``HistGradientBoostingClassifier`` with as many trees of the same depth: thresholds between
             256 bins, and no importances.
-        seed: of scikit-learn's trees, which break ties at random.
+        seed: seed of scikit-learn's trees, which break ties at random.
     """
     if (factors == MISSING).any():
         parts = [
@@ -171,7 +171,7 @@ def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: i
     importance = np.zeros((codes.shape[1], factors.shape[1]))
     models = []
     for column, factor in enumerate(factors.T):
-        if (factor == factor[0]).all():  # the classifier refuses a single class
+        if (factor == factor[0]).all():  # the classifier does not accept a single class
             models.append(DummyClassifier().fit(codes, factor))
             continue
         if backend == "hist":
@@ -181,7 +181,7 @@ def fit_trees(codes: Floats, factors: Ints, backend: Backend = "unknot", seed: i
             models.append(hist.fit(codes, factor))
             continue
         models.append(GradientBoostingClassifier(random_state=seed).fit(codes, factor))
-        importance[:, column] = models[-1].feature_importances_.clip(min=0)  # rounding may leave -1e-19
+        importance[:, column] = models[-1].feature_importances_.clip(min=0)  # rounding can leave -1e-19
     return HistTrees(models) if backend == "hist" else SklearnTrees(models, importance)
 
 
@@ -191,7 +191,7 @@ def _probabilities(scores: Tensor, widths: list[int]) -> Tensor:
 
 
 def _decide(scores: Tensor, classes: list[Ints]) -> Ints:
-    """The class of each factor whose trees score highest: ``[N, C]`` to ``[N, F]``."""
+    """Return the class of each factor whose trees score highest: ``[N, C]`` to ``[N, F]``."""
     predicted, start = [], 0
     for values in classes:
         width = len(values) if len(values) > 2 else len(values) - 1

@@ -1,4 +1,4 @@
-"""Unsupervised Disentanglement Ranking (Duan et al., 2020): good models resemble each other."""
+"""Unsupervised Disentanglement Ranking (Duan et al., 2020): good models are similar to each other."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,24 +15,24 @@ def udr(
     method: Literal["lasso", "spearman"] = "lasso",
     threshold: float = 0.01,
 ) -> Floats:
-    r"""Score of each of M models trained alike, from how well their codes match one to one. No labels are needed.
+    r"""Score M models trained with the same settings by how well their latents match one to one. No labels are needed.
 
     .. math::
         \mathrm{UDR}_i = \mathrm{median}_{j\neq i}\; \frac{1}{2}\left(\mathrm{mean}_a \frac{\max_b R_{ab}^2}{\sum_b
         R_{ab}} + \mathrm{mean}_b \frac{\max_a R_{ab}^2}{\sum_a R_{ab}}\right)
 
-    For two models a similarity matrix R ``[D, D]`` of their informative codes is aggregated to
-    ½ (mean_a max_b R_ab² / Σ_b R_ab + mean_b max_a R_ab² / Σ_a R_ab), as in the reference (the paper pools both sums
-    instead of averaging two means). A model's score is the median over its partners of how well each predicts it, again
-    as in the reference (the paper does not say which way). It is not part of the thesis.
+    For two models, a similarity matrix R ``[D, D]`` of their informative latents is aggregated to ½ (mean_a max_b R_ab²
+    / Σ_b R_ab + mean_b max_a R_ab² / Σ_a R_ab), as in the reference (the paper pools both sums instead of averaging two
+    means). A model's score is the median over the similarities from all other models, again as in the reference (the
+    paper does not state the direction). This score is not part of the thesis.
 
     Args:
         codes: representations of the same N images by each model, each ``[N, D]``.
-        kl: mean KL divergence from the prior of each code of each model, each ``[D]``; codes with no more than
-            ``threshold`` are not informative. Without it codes that vary are.
-        method: ``"lasso"``, absolute weights (α 0.1) of predicting one model's codes from the other's, or
+        kl: mean KL divergence from the prior of each latent of each model, each ``[D]``; latents with no more than
+            ``threshold`` are not informative. Without it, all latents that vary are informative.
+        method: ``"lasso"``, absolute weights (α 0.1) that predict one model's latents from the other's, or
             ``"spearman"``, absolute rank correlations.
-        threshold: of the KL, in nats.
+        threshold: threshold of the KL, in nats.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.normal(size=(1000, 3))

@@ -236,7 +236,7 @@ def test_the_split_leaves_something_on_both_sides(fraction):
     assert [len(part) for part in metric.split()] == [1, 1, 1, 1]
     metric = m.Explicitness()
     metric.update(torch.rand(1, 2), torch.zeros(1, 1, dtype=torch.int64))
-    with pytest.raises(ValueError, match="Explicitness needs rows to learn from and rows to test on, got 1"):
+    with pytest.raises(ValueError, match="Explicitness needs rows to fit on and rows to test on, got 1"):
         metric.compute()
 
 

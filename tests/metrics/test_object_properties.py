@@ -103,7 +103,7 @@ def test_properties_can_be_left_out_of_a_test() -> None:
     ("changes", "message"),
     [
         ({"probe": "forest"}, "probe must be"),
-        ({"left_out": {"other": ["color"]}}, "which is no test"),
+        ({"left_out": {"other": ["color"]}}, "which is not a test"),
         ({"properties": ()}, "no properties"),
         ({"model": BetaVAE(image_shape=(3, 35, 35))}, "has no slots"),
     ],
