@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot.arguments import counts, whole
-from unknot.zoo.base import Model, first_of
+from unknot.zoo.base import first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import check_image_shape, check_images, glorot
-from unknot.zoo.object_discovery import Decomposition
+from unknot.zoo.object_discovery import Decomposition, SlotModel
 from unknot.zoo.slot_attention import Gradient, Initial, SlotAttention
 from unknot.zoo.slot_encoders import WarmUpThenDecay
 
@@ -26,7 +26,7 @@ POSITION_STD = 0.02
 HALVED_AFTER = 100_000
 
 
-class DINOSAUR(Model):
+class DINOSAUR(SlotModel):
     r"""DINOSAUR (Seitzer et al., 2023) on precomputed features ``[B, F, h, w]``, with its MLP decoder.
 
     .. math:: \min\; \tfrac{1}{PF}\left\|h - \sum_k \mathrm{softmax}_k(m_k)\,\hat h_k\right\|^2
@@ -54,7 +54,6 @@ class DINOSAUR(Model):
     torch.Size([2, 5, 14, 14])
     """
 
-    family = "object-discovery"
     capabilities = frozenset({"feature_slots"})
 
     def __init__(
@@ -91,32 +90,14 @@ class DINOSAUR(Model):
 
     def tokens(self, features: Tensor) -> Tensor:
         """Turn feature maps ``[B, F, h, w]`` into inputs of Slot Attention ``[B, h w, D]``."""
-        self.check_images(features)
         tokens: Tensor = self.encoder(features.to(self.dtype).flatten(2).transpose(1, 2))
         return tokens
-
-    def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
-        """Return slots ``[B, K, D]`` of feature maps ``[B, F, h, w]``."""
-        return at_least_float(self.slot_attention(self.tokens(images), num_slots, num_iterations).slots)
-
-    represent = encode
 
     def decode(self, slots: Tensor) -> Decomposition:
         """Decode slots ``[B, K, D]`` into the features and mask of each slot, and their mixture."""
         placed = slots.to(self.dtype)[:, :, None] + self.position  # [B, K, P, D]
         drawn = at_least_float(self.decoder(placed)).transpose(2, 3).unflatten(3, self.image_shape[1:])
-        parts, masks = drawn[:, :, :-1], drawn[:, :, -1].softmax(1)
-        return Decomposition((masks[:, :, None] * parts).sum(1), parts, masks)
-
-    def decompose(
-        self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
-    ) -> Decomposition:
-        """Decompose feature maps into a mixture of the features of each slot."""
-        return self.decode(self.encode(images, num_slots, num_iterations))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the slots ``[B, K, D]``."""
-        return self.encode(images)
+        return Decomposition.of(drawn[:, :, :-1], drawn[:, :, -1])
 
     def losses(self, batch: Any) -> dict[str, Tensor]:
         """Return the mean squared error of the features, which are the first entry of a batch."""
@@ -131,7 +112,3 @@ class DINOSAUR(Model):
     def own_schedule(self, optimizer: torch.optim.Optimizer) -> WarmUpThenDecay:
         """Return the schedule: a warm-up, then a learning rate that halves every 100,000 steps."""
         return WarmUpThenDecay(optimizer, self.warmup_steps, HALVED_AFTER)
-
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the slots of a batch."""
-        return self(first_of(batch))

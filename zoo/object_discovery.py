@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unknot.arguments import counts, whole
-from unknot.zoo.base import first_of
+from unknot.zoo.base import Model, first_of
 from unknot.zoo.likelihoods import at_least_float
 from unknot.zoo.networks import channels_last, crop, glorot, margins, output_shape
 from unknot.zoo.registry import Network, make_network
@@ -35,8 +35,50 @@ class Decomposition(NamedTuple):
     parts: Tensor
     masks: Tensor
 
+    @classmethod
+    def of(cls, parts: Tensor, logits: Tensor) -> "Decomposition":
+        """Mix parts ``[B, K, C, H, W]`` by the softmax of logits ``[B, K, H, W]`` over slots."""
+        masks = logits.softmax(1)
+        return cls((masks[:, :, None] * parts).sum(1), parts, masks)
 
-class SlotAutoEncoder(TokenModel):
+
+class SlotModel(Model):
+    """Model that decomposes images into slots; a subclass has ``slot_attention``, ``tokens`` and ``decode``."""
+
+    family = "object-discovery"
+    slot_attention: SlotAttention
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """Turn images into inputs of Slot Attention ``[B, N, D]``."""
+        raise NotImplementedError
+
+    def decode(self, slots: Tensor) -> Decomposition:
+        """Decode slots ``[B, K, D]`` separately, and mix the results."""
+        raise NotImplementedError
+
+    def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
+        """Return slots ``[B, K, D]`` of images, or of feature maps where the model takes these."""
+        self.check_images(images)
+        return at_least_float(self.slot_attention(self.tokens(images), num_slots, num_iterations).slots)
+
+    represent = encode
+
+    def decompose(
+        self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
+    ) -> Decomposition:
+        """Decompose images into mixtures of what their slots draw."""
+        return self.decode(self.encode(images, num_slots, num_iterations))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the slots ``[B, K, D]``."""
+        return self.encode(images)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the slots of a batch."""
+        return self(first_of(batch))
+
+
+class SlotAutoEncoder(SlotModel, TokenModel):
     r"""Slot Attention autoencoder: each slot is decoded separately into an image and a mask, then mixed.
 
     .. math:: \min\; \mathrm{mean}\left(2 x - 1 - \sum_k \mathrm{softmax}_k(m_k)\, r_k\right)^2
@@ -66,7 +108,6 @@ class SlotAutoEncoder(TokenModel):
     torch.Size([2, 4, 32, 32])
     """
 
-    family = "object-discovery"
     capabilities = frozenset({"slots"})
 
     def __init__(
@@ -122,29 +163,16 @@ class SlotAutoEncoder(TokenModel):
             share = min(1.0, self.global_step / self.noise_steps) if self.noise_steps else 1.0
             self.slot_attention.noise.fill_((1 + math.cos(math.pi * share)) / 2)
 
-    def encode(self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None) -> Tensor:
-        """Return slots ``[B, K, D]`` of images ``[B, C, H, W]`` in [0, 1]."""
-        self.check_images(images)
-        return at_least_float(self.slot_attention(self.encoder(images)[0], num_slots, num_iterations).slots)
-
-    represent = encode
+    def tokens(self, images: Tensor) -> Tensor:
+        """Turn images ``[B, C, H, W]`` in [0, 1] into inputs of Slot Attention ``[B, N, D]``."""
+        tokens: Tensor = self.encoder(images)[0]
+        return tokens
 
     def decode(self, slots: Tensor) -> Decomposition:
         """Decode slots ``[B, K, D]`` separately, and mix the results."""
         small = slots.to(self.dtype).flatten(0, 1)[..., None, None].expand(-1, -1, *self.small)
         drawn = at_least_float(self.decoder(self.position(small))).unflatten(0, slots.shape[:2])
-        parts, masks = (drawn[:, :, :-1] + 1) / 2, drawn[:, :, -1].softmax(1)
-        return Decomposition((masks[:, :, None] * parts).sum(1), parts, masks)
-
-    def decompose(
-        self, images: Tensor, num_slots: int | None = None, num_iterations: int | None = None
-    ) -> Decomposition:
-        """Decompose images into mixtures of the images of their slots."""
-        return self.decode(self.encode(images, num_slots, num_iterations))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the slots ``[B, K, D]``."""
-        return self.encode(images)
+        return Decomposition.of((drawn[:, :, :-1] + 1) / 2, drawn[:, :, -1])
 
     def reconstruct(self, images: Tensor) -> Tensor:
         """Reconstruct images from their slots, in [0, 1]."""
@@ -162,10 +190,6 @@ class SlotAutoEncoder(TokenModel):
 
         images = first_of(batch)[: min(6, num_images)]
         return [draw_decomposition(self, images, folder / f"decomposition{suffix}.png")]
-
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the slots of a batch."""
-        return self(first_of(batch))
 
 
 class SlotDecoder(nn.Sequential):
