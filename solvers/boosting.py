@@ -216,7 +216,6 @@ class VariationalTrace(Trace):
     gap_error: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def keys(self) -> tuple[str, ...]:
-        """Names of the columns."""
         return ("value", "value_error", "gap", "gap_error", "time")
 
 

@@ -64,7 +64,7 @@ def nonnegative_matching_pursuit(
         smoothness: L, if it should not be the objective's own; for "affine-invariant" L_cone(𝒜).
         radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
         limits: as for :func:`frank_wolfe`, with ``tol=1e-8``. Without any certificate a run stops once no direction
-            descends faster than tol.
+            descends faster than tol times the steepest so far.
 
     Returns:
         A :class:`Result` with the active atoms and their non-negative weights. Its gap is a certificate for strongly
@@ -112,13 +112,14 @@ def nonnegative_matching_pursuit(
         answer = atom_set.ask(gradient, exact=run.still > 0)
         shrink, size = dot(gradient, point.x), float(active.weights.sum())
         shrinking = shrink / size if size > 0 else 0.0
-        tolerance = run.tolerance(value)
-        if answer.lower == -math.inf and max(-answer.atom.inner(gradient), shrinking) <= tolerance:
+        slope = max(-answer.atom.inner(gradient), shrinking)
+        flat = run.flat(slope, point.error() * (atom_set.radius or 0.0))
+        if answer.lower == -math.inf and slope <= flat:
             answer = atom_set.ask(gradient, exact=True)
         z, descent = answer.atom, -answer.atom.inner(gradient)
         gap = certificate(point, gradient, answer.lower, shrink)
-        stationary = math.isinf(gap) and max(-answer.lower, shrinking) <= tolerance
-        if (gap <= tolerance or stationary) and point.refresh():
+        stationary = math.isinf(gap) and max(-answer.lower, shrinking) <= flat
+        if (gap <= run.tolerance(value) or stationary) and point.refresh():
             continue  # a certificate must not rest on accumulated rounding
         if run.finished(point.x, value, gap, stationary):
             break

@@ -285,7 +285,6 @@ class QuadraticCorrection(Correction):
         return quadratic_weights(gram, linear, start, self._domain, root, self._blur[places], self._f.unit)
 
     def image(self, active: ActiveSet) -> Tensor | None:
-        """From those of the atoms."""
         if self._images is None or not len(active):
             return None
         weights = np.zeros(len(self._atoms))
@@ -294,7 +293,6 @@ class QuadraticCorrection(Correction):
         return image.to(self._f.dtype)
 
     def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
-        """The exact minimiser."""
         weights = self.minimise(active)
         if self._domain != SPAN:  # over few atoms the change of f is known better than f itself
             places = self._active(active)
@@ -325,7 +323,6 @@ class NormCorrection(Correction):
         self._distances = QuadraticCorrection(SquaredDistance(zero.clone()), domain)
 
     def solve(self, active: ActiveSet, point: Point, expired: Callable[[], bool] = lambda: False) -> np.ndarray:
-        """The projection of a gradient step."""
         if self.smoothness is None:
             self.smoothness = first_curvature(active, point, self._domain)
         elif self._unknown:
@@ -373,6 +370,7 @@ class GradientCorrection(Correction):
         self._f, self._domain = objective, domain
         self._tol, self._max_iterations = tol, max_iterations
         self._smoothness: float | None = None
+        self._largest = 1.0 if domain == HULL else 0.0
 
     def _error(self, weights: np.ndarray, slopes: np.ndarray) -> float:
         """A gap over the weights' domain; over a cone or span, of the region around the current weights."""
@@ -421,9 +419,10 @@ class GradientCorrection(Correction):
         lowest, since = math.inf, 0
         for _ in range(self._max_iterations):
             error = self._error(weights, slopes)
+            self._largest = max(self._largest, error)  # over a cone or span ``tol`` is a share of this, if below 1
             lowest, since = (error, 0) if error < lowest else (lowest, since + 1)
             floor = 10 * unit * (abs(value) + float(np.abs(slopes) @ np.abs(weights)))
-            if error <= max(self._tol, floor) or since > PATIENCE or expired():
+            if error <= max(self._tol * min(1.0, self._largest), floor) or since > PATIENCE or expired():
                 break
             step = self._step(active, weights, value, slopes, hessian, unit)
             if step is None:

@@ -548,9 +548,7 @@ def nonnegative_pursuit(problem: Problem, certificate: ConeCertificate, run: Run
             lower = float(scores[index]) - rounding
         shrink = slope + ROUNDING * np.finfo(float).eps * math.sqrt(len(y)) * steep * size
         gap = certificate.gap(shrink, size, signal.error(size), lower, functools.partial(torch.from_numpy, gradient))
-        tolerance = run.tolerance(value)
-        stationary = math.isinf(gap) and max(-lower, slope / total if total > 0 else 0.0) <= tolerance
-        if signal.finished(-gradient, value, gap, stationary):
+        if signal.finished(-gradient, value, gap, False):
             break
         moved = float(scores[index]) < 0 and weights.enter(index)
         if run.stalled(moved):

@@ -280,11 +280,9 @@ class Sampled(StochasticObjective):
         self.adopts = True
 
     def generator(self, seed: int) -> Any:
-        """Of the kind of x."""
         return np.random.default_rng(seed) if self.numpy else super().generator(seed)
 
     def average(self, d: Tensor, x: Iterate, rho: float, generator: Any) -> Tensor:
-        """Ask the function."""
         array = x.dense()
         gradient = as_tensor(self._gradient(to_user(array, self.numpy), generator), "the stochastic gradient")
         if gradient.shape != array.shape:
@@ -295,7 +293,6 @@ class Sampled(StochasticObjective):
         return d.mul_(1 - rho).add_(gradient.to(d), alpha=rho)
 
     def value(self, x: Iterate) -> float:
-        """Ask the function, if there is one."""
         return math.nan if self._value is None else float(self._value(to_user(x.dense(), self.numpy)))
 
 
@@ -366,7 +363,6 @@ class SampledEntries(StochasticObjective):
         return d.mul_(1 - rho).index_add_(0, batch, errors, alpha=2 * rho * count / self.batch_size)
 
     def value(self, x: Iterate) -> float:
-        """Over all observed entries."""
         assert self.support is not None
         return float((x.observed(self.support) - self.targets).double().square().sum())
 
@@ -404,7 +400,6 @@ class Exact(StochasticObjective):
         return d.mul_(1 - rho).add_(self.point(x).gradient(), alpha=rho)
 
     def value(self, x: Iterate) -> float:
-        """f(θ), at no cost where the gradient was asked before."""
         value: float = self.point(x).value()
         return value
 

@@ -136,16 +136,13 @@ class QuadraticLine(Line):
         return step * (self.slope + step * self.curvature / 2)
 
     def derivative(self, step: float) -> float:
-        """In closed form."""
         return self.slope + step * self.curvature
 
     @property
     def rounding(self) -> float:
-        """None to speak of."""
         return 0.0
 
     def minimise(self, largest: float) -> float:
-        """-slope / curvature, clipped."""
         if self.slope >= 0:
             return 0.0
         if math.isinf(largest):
@@ -182,23 +179,19 @@ class ConvexLine(Line):
         self._inside = inside
 
     def change(self, step: float) -> float:
-        """f(θ + γ d) - f(θ); infinite outside the domain."""
         if self._inside is not None and not self._inside(step):
             return math.inf
         change = self._change(step)
         return math.inf if math.isnan(change) else change
 
     def derivative(self, step: float) -> float:
-        """⟨∇f(θ + γ d), d⟩."""
         return self._derivative(step)
 
     @property
     def rounding(self) -> float:
-        """A few units in the last place of f."""
         return self._rounding
 
     def reach(self, largest: float) -> float:
-        """By halving, until f is finite."""
         step = largest
         for _ in range(60):
             if math.isfinite(self.change(step)):
@@ -207,7 +200,6 @@ class ConvexLine(Line):
         return 0.0
 
     def check_bounded(self) -> float:
-        """By doubling."""
         right = 1.0
         while math.isfinite(self.change(right)) and self.derivative(right) < 0:
             right *= 2

@@ -338,7 +338,6 @@ class ProductPoint(Point):
         self._gradient = None
 
     def jump(self, x: Tensor) -> None:
-        """θ ← x, with a new product."""
         self.x = x.contiguous()
         self._kept, self._moves = self._product(), 0
         self._forget()
@@ -367,7 +366,6 @@ class ProductPoint(Point):
         self._forget()
 
     def move(self, line: Line, step: float) -> None:
-        """Along the line, whose image moves the product."""
         assert line.image is not None
         line.direction.move(self.x, step)
         self._kept.add_(line.image, alpha=step)
@@ -378,7 +376,6 @@ class ProductPoint(Point):
             self._follow(line, step)
 
     def blend(self, other: Any, share: float) -> None:
-        """Both θ and the product."""
         self.x.lerp_(other.x, share)
         self._kept.lerp_(other._kept, share)
         self._forget()
@@ -419,28 +416,22 @@ class SquaredDistance(QuadraticObjective):
 
     @property
     def smoothness(self) -> float:
-        """1, or the largest weight."""
         return 1.0 if self.mask is None else float(self.mask.max())
 
     @property
     def strong_convexity(self) -> float:
-        """1, or the smallest weight."""
         return 1.0 if self.mask is None else float(self.mask.min())
 
     def hessian(self) -> Tensor:
-        """The identity, or the mask on its diagonal."""
         return torch.diag(self.hessian_diagonal().double().expand(self.target.numel()))
 
     def hessian_diagonal(self) -> Tensor:
-        """1, or the mask."""
         return torch.ones(1, dtype=self.dtype) if self.mask is None else self.mask.reshape(-1)
 
     def curvatures(self, rows: Tensor) -> Tensor:
-        """‖z_i‖², as the mask weighs it."""
         return (rows.square() * self.hessian_diagonal().to(rows)).sum(1)
 
     def at(self, x: Tensor) -> Point:
-        """A point; the gradient is θ - y."""
         return _DistancePoint(self, x)
 
     def weigh(self, x: Tensor) -> Tensor:
@@ -448,21 +439,17 @@ class SquaredDistance(QuadraticObjective):
         return x if self.mask is None else x * self.mask
 
     def image(self, atom: Atom) -> Tensor:
-        """z itself, or what the mask leaves of it."""
         flat = atom.dense().reshape(-1)
         return flat if self.mask is None else flat * self.mask.reshape(-1).sqrt()
 
     def inner_products(self, images: Tensor, image: Tensor, atoms: list[Atom]) -> Tensor:
-        """⟨B z_i, B z⟩."""
         return images @ image
 
     def root_target(self) -> Tensor:
-        """y, or what the mask leaves of it."""
         flat = self.target.reshape(-1)
         return flat if self.mask is None else flat * self.mask.reshape(-1).sqrt()
 
     def linear(self, atom: Atom, image: Tensor) -> float:
-        """⟨z, y⟩."""
         return dot(image, self.root_target())
 
 
@@ -556,7 +543,6 @@ class Quadratic(QuadraticObjective):
 
     @property
     def smoothness(self) -> float:
-        """The largest eigenvalue."""
         return self._extremes[1]
 
     @property
@@ -566,44 +552,35 @@ class Quadratic(QuadraticObjective):
         return low if low > 1e-13 * self.map.rows * high else 0.0
 
     def hessian(self) -> Tensor:
-        """Q."""
         return self.map.dense()
 
     def hessian_diagonal(self) -> Tensor:
-        """Of Q."""
         if self.map.operator is None and not self.map.sparse:
             return self.map.matrix.diagonal()
         return self.map.dense().diagonal()
 
     def curvatures(self, rows: Tensor) -> Tensor:
-        """⟨z_i, Q z_i⟩."""
         images = torch.stack([self.map.apply(row) for row in rows.to(self.b)])
         return (images * rows.to(self.b)).sum(1)
 
     def at(self, x: Tensor) -> Point:
-        """A point that keeps Qθ."""
         return _QuadraticPoint(self, x)
 
     def image(self, atom: Atom) -> Tensor:
-        """Q z: no root of Q is needed, see ``inner_products``."""
         return self.map.image(atom)
 
     def inner_products(self, images: Tensor, image: Tensor, atoms: list[Atom]) -> Tensor:
-        """⟨z_i, Q z⟩."""
         image = image.to(self.dtype)
         return torch.tensor([atom.inner(image) for atom in atoms], dtype=torch.float64)
 
     def blur(self, atom: Atom, image: Tensor) -> float:
-        """From the rounding of Qz."""
         return math.sqrt(8 * self.unit * norm(image) * math.sqrt(atom.squared_norm))
 
     @property
     def unit(self) -> float:
-        """That of Q itself."""
         return float(torch.finfo(self.dtype).eps)
 
     def linear(self, atom: Atom, image: Tensor) -> float:
-        """⟨z, b⟩."""
         return atom.inner(self.b)
 
 
@@ -658,25 +635,20 @@ class LeastSquares(QuadraticObjective):
 
     @property
     def smoothness(self) -> float:
-        """λ_max(AᵀA)."""
         return self.factor * self.map.largest_eigenvalue
 
     @property
     def strong_convexity(self) -> float:
-        """λ_min(AᵀA), or the bound 0 for more than 1024 columns."""
         return self.factor * self.map.smallest_eigenvalue
 
     def hessian(self) -> Tensor:
-        """AᵀA."""
         dense = self.map.dense()
         return self.factor * dense.t() @ dense
 
     def hessian_diagonal(self) -> Tensor:
-        """Squared norms of the columns."""
         return self.factor * self.map.column_squares()
 
     def curvatures(self, rows: Tensor) -> Tensor:
-        """‖A z_i‖²."""
         return self.factor * map_images(self.map, rows).square().sum(0)
 
     def row_derivatives(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -689,28 +661,22 @@ class LeastSquares(QuadraticObjective):
         return norm(self.target)
 
     def at(self, x: Tensor) -> Point:
-        """A point that keeps Ax and ∇f."""
         return _LeastSquaresPoint(self, x)
 
     def image(self, atom: Atom) -> Tensor:
-        """A z, scaled."""
         return self.map.image(atom) * math.sqrt(self.factor)
 
     def inner_products(self, images: Tensor, image: Tensor, atoms: list[Atom]) -> Tensor:
-        """⟨A z_i, A z⟩."""
         return images @ image
 
     def root_target(self) -> Tensor:
-        """b, scaled."""
         return self.target * math.sqrt(self.factor)
 
     def blur(self, atom: Atom, image: Tensor) -> float:
-        """The rounding of Az."""
         unit = float(torch.finfo(self.dtype).eps)
         return unit * math.sqrt(self.factor * atom.squared_norm) * self.map.frobenius
 
     def linear(self, atom: Atom, image: Tensor) -> float:
-        """⟨A z, b⟩."""
         return math.sqrt(self.factor) * dot(image, self.target)
 
 
@@ -853,16 +819,13 @@ class Logistic(Objective):
 
     @property
     def smoothness(self) -> float:
-        """λ_max(AᵀA) / 4 + ridge."""
         return self.factor * self.map.largest_eigenvalue / 4 + self.ridge
 
     @property
     def strong_convexity(self) -> float:
-        """The ridge."""
         return self.ridge
 
     def hessian(self) -> Tensor:
-        """The bound AᵀA/4, with the ridge."""
         dense = self.map.dense()
         return self.factor / 4 * dense.t() @ dense + self.ridge * torch.eye(self.map.columns, dtype=torch.float64)
 
@@ -871,7 +834,6 @@ class Logistic(Objective):
         return self.factor / 4 * self.map.column_squares() + self.ridge
 
     def curvatures(self, rows: Tensor) -> Tensor:
-        """‖A z_i‖² / 4, with the ridge."""
         squares = map_images(self.map, rows).square().sum(0)
         return self.factor / 4 * squares + self.ridge * rows.to(squares).square().sum(1)
 
@@ -894,7 +856,6 @@ class Logistic(Objective):
         return self.factor * self.map.frobenius * (math.sqrt(self.map.rows) + norm(scores))
 
     def at(self, x: Tensor) -> Point:
-        """A point that keeps Ax."""
         return _LogisticPoint(self, x)
 
 
@@ -1010,19 +971,16 @@ class Differentiable(Objective):
 
     @property
     def smoothness(self) -> float | None:
-        """As given."""
         return self._smoothness
 
     @property
     def strong_convexity(self) -> float:
-        """As given."""
         return self._strong_convexity
 
     def _point(self, x: Any) -> Point:
         return self.at(as_tensor(x, "x").clone())
 
     def value(self, x: Any) -> float:
-        """f(x), without a gradient."""
         return self.evaluate(as_tensor(x, "x"))
 
     def evaluate(self, x: Tensor) -> float:
@@ -1045,7 +1003,6 @@ class Differentiable(Objective):
         return float(value.detach()), gradient
 
     def at(self, x: Tensor) -> Point:
-        """A point without any shortcut."""
         return _AutogradPoint(self, x)
 
 

@@ -84,7 +84,7 @@ def matching_pursuit(
         radius: a bound on ‖θ*‖_𝒜, which makes a certificate where f is not strongly convex.
         seed: of the random variants.
         limits: as for :func:`frank_wolfe`, with ``tol=1e-8``. Without any certificate a run stops once ‖∇f‖_𝒜* is at
-            most tol; for the orthogonal variant ``max_iterations`` is the number of atoms.
+            most tol times its largest so far; for the orthogonal variant ``max_iterations`` is the number of atoms.
 
     Returns:
         A :class:`Result`; its gap is ‖∇f‖²/(2μ) (within the span) for μ-strongly convex f, or what ``radius`` gives,
@@ -163,7 +163,7 @@ def _pursue(
     f, atoms, zero = problem.objective, problem.atoms, problem.zero
     start = problem.warm or ([] if problem.x0 is None or not bool(problem.x0.any()) else atoms.span_weights(problem.x0))
     generator = torch.Generator().manual_seed(seed)
-    certificate = SpanCertificate(problem, radius, run.tol)
+    certificate = SpanCertificate(problem, radius, run)
     point = f.at(zero.clone() if problem.x0 is None else problem.x0)
     if variant in ("accelerated", "accelerated-random"):
         return _accelerated(
@@ -179,7 +179,7 @@ def _pursue(
         if run.iteration % every == 0 or run.iteration == run.max_iterations or run.expired():
             gradient = point.gradient()
             check_gradient(gradient, run.iteration)
-            z, lower = _ask(atoms, gradient, run.tolerance(value))
+            z, lower = _ask(atoms, gradient, run)
             gap, stationary = certificate(point, gradient, value, lower)
             if correction is not None and run.iteration > 0 and active.knows(z):
                 stationary = True  # f is minimal over the chosen atoms, and no other is better
@@ -211,10 +211,11 @@ def _pursue(
     return run.result(point.x, **fields, smoothness=rule.smoothness)
 
 
-def _ask(atoms: AtomSet, gradient: Tensor, tol: float) -> tuple[Atom, float]:
+def _ask(atoms: AtomSet, gradient: Tensor, run: Run) -> tuple[Atom, float]:
     """The steepest atom and a lower bound; exactly where an answer without a bound would end the run."""
     answer = atoms.ask(gradient)
-    if answer.lower == -math.inf and -answer.atom.inner(gradient) <= tol:
+    slope = -answer.atom.inner(gradient)
+    if answer.lower == -math.inf and slope <= run.flat(slope, 0.0):
         answer = atoms.ask(gradient, exact=True)
     return answer.atom, answer.lower
 
@@ -272,14 +273,14 @@ def _accelerated(
     best_x, best_weights = point.x.clone(), weights_x.copy()
     gradient = point.gradient()
     check_gradient(gradient, 0)
-    gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run.tol)[1])
+    gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run)[1])
 
     while True:
         if (gap <= run.tolerance(value) or stationary) and point.refresh():
             v.refresh()
             value = point.value()  # a certificate must not rest on accumulated rounding
             gradient = point.gradient()
-            gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run.tol)[1])
+            gap, stationary = certificate(point, gradient, value, _ask(atoms, gradient, run)[1])
         if run.finished(point.x, value, gap, stationary):
             break
         if value - best > DIVERGENCE * max(first - best, 1e-12 * abs(first)):
@@ -304,7 +305,7 @@ def _accelerated(
         if (run.iteration - 1) % every == 0:
             gradient = point.gradient()
             check_gradient(gradient, run.iteration - 1)
-            steepest, lower = _ask(atoms, gradient, run.tol)
+            steepest, lower = _ask(atoms, gradient, run)
             gap, stationary = certificate(point, gradient, point.value(), lower)
             if greedy:
                 z = steepest

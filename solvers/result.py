@@ -17,6 +17,9 @@ from unknot.solvers.lines import Point
 from unknot.solvers.objectives import Objective, as_objective
 from unknot.solvers.structured import Atom, Decomposition, as_tensor, dot, is_finite, norm, returns_numpy, to_user
 
+FLAT = 1e-3
+"""Share of the steepest slope of a run that counts as 0 at most, whatever tolerance its gap may have."""
+
 
 class Status(str, Enum):
     """Why a run ended; compares equal to its text.
@@ -190,6 +193,7 @@ class Run:
         self.times: list[float] = []
         self.feasibilities: list[float] = []
         self.still = 0
+        self.steepest = 0.0
         self.bar: Any = None
         if self.progress:
             from tqdm.auto import tqdm
@@ -205,6 +209,12 @@ class Run:
     def tolerance(self, value: float) -> float:
         """The gap at which an iterate of this value is good enough."""
         return max(self.tol, self.rtol * abs(value))
+
+    def flat(self, slope: float, rounding: float) -> float:
+        """The slope that counts as 0: the tolerance, at most ``FLAT``, times the steepest so far, or ``rounding``."""
+        self.steepest = max(self.steepest, slope if math.isfinite(slope) else 0.0)
+        share = min(max(self.tol, self.rtol), FLAT)
+        return max(share * self.steepest, rounding) if share else 0.0
 
     def expired(self) -> bool:
         """Return whether the time is up; long computations inside an iteration ask this."""
@@ -398,8 +408,8 @@ class SpanCertificate:
     a bound on ‖θ*‖_𝒜. The best lower bound on f(θ*) so far certifies later iterates too.
     """
 
-    def __init__(self, problem: Problem, radius: float | None, tol: float) -> None:
-        self._problem, self._radius, self.tol = problem, _checked(radius), tol
+    def __init__(self, problem: Problem, radius: float | None, run: Run) -> None:
+        self._problem, self._radius, self._run = problem, _checked(radius), run
         self._mu = problem.objective.strong_convexity
         self._lower = -math.inf
 
@@ -417,7 +427,7 @@ class SpanCertificate:
             )
             gap = min(gap, max(0.0, linear + self._radius * max(0.0, steepness)))
         self._lower = max(self._lower, value - gap)
-        return gap, math.isinf(gap) and steepness <= self.tol
+        return gap, math.isinf(gap) and steepness <= self._run.flat(steepness, error * (atoms.radius or 0.0))
 
     def against(self, value: float) -> float:
         """The gap of another iterate, by the best lower bound so far."""

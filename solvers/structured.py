@@ -192,26 +192,21 @@ class OneHot(Atom):
     device: torch.device
 
     def inner(self, direction: Tensor) -> float:
-        """One entry."""
         return self.scale * float(direction.reshape(-1)[self.index])
 
     def add_to(self, x: Tensor, weight: float) -> None:
-        """One entry."""
         x.view(-1)[self.index] += weight * self.scale
 
     def dense(self) -> Tensor:
-        """Zeros and one entry."""
         x = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         self.add_to(x, 1.0)
         return x
 
     @property
     def squared_norm(self) -> float:
-        """scale²."""
         return self.scale**2
 
     def parts(self) -> tuple[Tensor, ...]:
-        """Index and value."""
         return (
             torch.tensor(self.index, device=self.device),
             torch.tensor(self.scale, dtype=self.dtype, device=self.device),
@@ -219,13 +214,11 @@ class OneHot(Atom):
 
     @staticmethod
     def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
-        """A gather."""
         indices, values = parts
         return direction.reshape(-1)[indices] * values
 
     @staticmethod
     def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
-        """A scatter."""
         indices, values = parts
         into.view(-1).index_add_(0, indices, values * weights)
 
@@ -237,34 +230,27 @@ class Dense(Atom):
     vector: Tensor
 
     def inner(self, direction: Tensor) -> float:
-        """A dot product."""
         return self.scale * float(torch.dot(self.vector.reshape(-1), direction.reshape(-1)))
 
     def add_to(self, x: Tensor, weight: float) -> None:
-        """An axpy."""
         x.add_(self.vector, alpha=weight * self.scale)
 
     def dense(self) -> Tensor:
-        """Itself."""
         return self.scale * self.vector
 
     @property
     def squared_norm(self) -> float:
-        """scale² ‖vector‖²."""
         return self.scale**2 * float(self.vector.square().sum())
 
     def parts(self) -> tuple[Tensor, ...]:
-        """The flattened array."""
         return ((self.scale * self.vector).reshape(-1),)
 
     @staticmethod
     def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
-        """A matrix times a vector."""
         return torch.mv(parts[0], direction.reshape(-1))
 
     @staticmethod
     def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
-        """A vector times a matrix."""
         into.view(-1).add_(torch.mv(parts[0].t(), weights))
 
 
@@ -281,22 +267,18 @@ class Sparse(Dense):
         object.__setattr__(self, "vector", None)
 
     def inner(self, direction: Tensor) -> float:
-        """A gather and a dot product."""
         return self.scale * float(torch.dot(direction.reshape(-1)[self.indices], self.values))
 
     def add_to(self, x: Tensor, weight: float) -> None:
-        """A scatter."""
         x.view(-1).index_add_(0, self.indices, self.values, alpha=weight * self.scale)
 
     def dense(self) -> Tensor:
-        """Zeros and the entries."""
         x = torch.zeros(self.shape, dtype=self.values.dtype, device=self.values.device)
         self.add_to(x, 1.0)
         return x
 
     @property
     def squared_norm(self) -> float:
-        """scale² ‖values‖²."""
         return self.scale**2 * float(self.values.square().sum())
 
     def parts(self) -> tuple[Tensor, ...]:
@@ -305,13 +287,11 @@ class Sparse(Dense):
 
     @staticmethod
     def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
-        """A gather and row sums."""
         indices, values = parts
         return (direction.reshape(-1)[indices] * values).sum(1)
 
     @staticmethod
     def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
-        """A scatter."""
         indices, values = parts
         into.view(-1).index_add_(0, indices.reshape(-1), (values * weights[:, None]).reshape(-1))
 
@@ -324,40 +304,32 @@ class RankOne(Atom):
     v: Tensor
 
     def inner(self, direction: Tensor) -> float:
-        """scale · uᵀ D v."""
         return self.scale * float(torch.dot(self.u, torch.mv(direction, self.v)))
 
     def add_to(self, x: Tensor, weight: float) -> None:
-        """A rank-one update."""
         x.addr_(self.u, self.v, alpha=weight * self.scale)
 
     def dense(self) -> Tensor:
-        """The outer product."""
         return self.scale * torch.outer(self.u, self.v)
 
     @property
     def squared_norm(self) -> float:
-        """scale² ‖u‖² ‖v‖²."""
         return self.scale**2 * float(self.u.square().sum() * self.v.square().sum())
 
     @property
     def identity(self) -> Hashable:
-        """By the factors."""
         return (self.scale, digest(self.u), digest(self.v))
 
     def parts(self) -> tuple[Tensor, ...]:
-        """The scaled left factor and the right one."""
         return (self.scale * self.u, self.v)
 
     @staticmethod
     def inner_all(parts: Sequence[Tensor], direction: Tensor) -> Tensor:
-        """Row sums of (U D) ∘ V."""
         left, right = parts
         return ((left @ direction) * right).sum(1)
 
     @staticmethod
     def combine_all(parts: Sequence[Tensor], weights: Tensor, into: Tensor) -> None:
-        """Uᵀ diag(w) V."""
         left, right = parts
         into.add_((left * weights[:, None]).t() @ right)
 

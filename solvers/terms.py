@@ -176,11 +176,9 @@ class Box(Term):
         self.lower, self.upper = float(lower), float(upper)
 
     def prox(self, y: Tensor, beta: float) -> Tensor:
-        """Clipping."""
         return y.clamp(self.lower, self.upper)
 
     def residual(self, x: Tensor, beta: float) -> Tensor:
-        """The part that clipping removes, in two passes over memory."""
         clipped = x.clamp(self.lower, self.upper)
         return torch.sub(x, clipped, out=clipped)
 
@@ -209,21 +207,17 @@ class Sums(Term):
         self.target, self.axis = float(target), axis
 
     def apply(self, x: Tensor) -> Tensor:
-        """θ1 or θᵀ1."""
         if x.ndim != 2:
             raise ValueError(f"{self.name} needs a matrix, but x has shape {list(x.shape)}.")
         return x.sum(self.axis)
 
     def adjoint(self, y: Tensor, like: Tensor) -> Tensor:
-        """y1ᵀ or 1yᵀ, without copies."""
         return y.unsqueeze(self.axis).expand(like.shape)
 
     def prox(self, y: Tensor, beta: float) -> Tensor:
-        """The target."""
         return torch.full_like(y, self.target)
 
     def norm(self, like: Tensor) -> float:
-        """√n."""
         return math.sqrt(like.shape[self.axis])
 
 
@@ -255,7 +249,6 @@ class Linear(Term):
         return tensor
 
     def prox(self, y: Tensor, beta: float) -> Tensor:
-        """Clipping."""
         return torch.minimum(torch.maximum(y, self.lower.to(y)), self.upper.to(y))
 
 
@@ -274,11 +267,9 @@ class L1Norm(Term):
         self.weight = float(weight)
 
     def prox(self, y: Tensor, beta: float) -> Tensor:
-        """Soft thresholding."""
         return torch.nn.functional.softshrink(y, self.weight * beta)
 
     def value(self, y: Tensor) -> float:
-        """weight · Σ |y_i|."""
         return self.weight * float(y.abs().sum())
 
 

@@ -337,13 +337,11 @@ class Custom(AtomSet):
         return Answer(atom, below(atom.inner(direction), direction, math.sqrt(atom.squared_norm), direction.numel()))
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Atom:
-        """Ask the user's sampler."""
         if self._sample is None:
             return super().sample(like, generator)
         return self._read(self._sample(generator), like, "the user's sampler")
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Custom":
-        """Remember what kind of array the function gets."""
         bound = copy.copy(self)
         bound._numpy = numpy
         return bound
@@ -390,11 +388,9 @@ class Wrapper(AtomSet):
         return other
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> AtomSet:
-        """Around the bound set."""
         return self.around(self.inner.bind(dtype, device, numpy))
 
     def symmetrised(self) -> AtomSet:
-        """Around the symmetrised set."""
         if self.symmetric:
             return self
         other = self.around(self.inner.symmetrised())
@@ -431,31 +427,25 @@ class Symmetric(Wrapper):
 
     @property
     def diameter(self) -> float | None:  # type: ignore[override]
-        """Twice the radius."""
         return None if self.radius is None else 2 * self.radius
 
     @property
     def margin(self) -> float:  # type: ignore[override]
-        """0: the hull contains the origin."""
         return 0.0
 
     def margin_for(self, zero: Tensor) -> float:
-        """0: the hull contains the origin."""
         return 0.0
 
     def count(self, zero: Tensor) -> int | None:
-        """None: an atom has its number twice."""
         return None
 
     def all_atoms(self) -> Any:
-        """Those of the set inside and their negatives."""
         rows = self.inner.all_atoms()
         return None if rows is None else np.vstack([rows, -rows])
 
     gauge, _contains, _project = AtomSet.gauge, AtomSet._contains, AtomSet._project
 
     def minimal_width(self) -> float | None:
-        """Not by a formula."""
         return None
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
@@ -468,7 +458,6 @@ class Symmetric(Wrapper):
         return Answer(negated(minus.atom), lower)
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """A point of the hull of 𝒜, or the negative of one."""
         try:
             return self.inner.decompose(x)
         except ValueError:
@@ -598,7 +587,6 @@ class Lazy(Wrapper):
         return self._counts["hits"]
 
     def around(self, atoms: AtomSet) -> "Lazy":
-        """With an empty cache."""
         other = super().around(atoms)
         assert isinstance(other, Lazy)
         other._forget()

@@ -97,7 +97,6 @@ class Dictionary(AtomSet):
         return Sparse(scale, index, indices=indices, values=values, shape=(self._rows.shape[1],))
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The column (or its negative) of the smallest inner product."""
         scores = self.scores(direction)
         index = int(scores.abs().argmax() if self.symmetric else scores.argmin())
         score = float(scores[index])
@@ -106,19 +105,15 @@ class Dictionary(AtomSet):
         return Answer(self.column(index), below(score, direction, self.radius, len(direction)))
 
     def kind(self) -> "Dictionary":
-        """Itself."""
         return self
 
     def count(self, zero: Tensor) -> int:
-        """The columns."""
         return self.columns
 
     def numbered(self, index: int, like: Tensor) -> Dense:
-        """A column."""
         return self.column(index)
 
     def batch_rows(self) -> Tensor:
-        """The atoms as rows ``[n, d]``."""
         return self.dense_rows()
 
     def all_atoms(self) -> np.ndarray:
@@ -127,7 +122,6 @@ class Dictionary(AtomSet):
         return np.vstack([rows, -rows]) if self.symmetric else rows
 
     def largest_curvature(self, objective: Any) -> float | None:
-        """max_i ⟨z_i, ∇²f z_i⟩."""
         curvatures = objective.curvatures(self.dense_rows())
         return super().largest_curvature(objective) if curvatures is None else float(curvatures.max())
 
@@ -210,7 +204,6 @@ class Dictionary(AtomSet):
         return self.conic(x, total=1.0)[1] <= tol * self.radius
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """Convex weights by non-negative least squares."""
         weights, residual = self.conic(x, total=1.0)
         if residual > 1e-7 * self.radius and residual > 10 * slack(x) * self.radius:
             raise ValueError(
@@ -225,7 +218,6 @@ class Dictionary(AtomSet):
         ]
 
     def conic_weights(self, x: Tensor) -> Decomposition:
-        """By non-negative least squares."""
         weights, residual = self.conic(x, total=None)
         if residual > 1e-7 * float(torch.linalg.vector_norm(x)):
             raise ValueError(f"x0 is outside the cone of the atoms, {residual:.3g} away: expected 0 or a point inside.")
@@ -235,7 +227,6 @@ class Dictionary(AtomSet):
         ]
 
     def span_weights(self, x: Tensor) -> Decomposition:
-        """By least squares of the smallest norm."""
         rows = self.dense_rows()
         weights = torch.linalg.lstsq(rows.t().cpu().double(), x.cpu().double()[:, None], driver="gelsd").solution[:, 0]
         residual = float(torch.linalg.vector_norm(rows.t() @ weights.to(rows) - x))
@@ -246,7 +237,6 @@ class Dictionary(AtomSet):
         return [(float(weight), self.column(i)) for i, weight in enumerate(weights.tolist()) if weight]
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Dictionary":
-        """In the dtype and on the device of a run."""
         if self._rows.dtype == dtype and self._rows.device == device:
             return self
         bound: Dictionary = object.__new__(Dictionary)
@@ -255,7 +245,6 @@ class Dictionary(AtomSet):
         return bound
 
     def symmetrised(self) -> "Dictionary":
-        """The columns and their negatives."""
         if self.symmetric:
             return self
         other: Dictionary = object.__new__(Dictionary)
@@ -264,7 +253,6 @@ class Dictionary(AtomSet):
         return other
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Dense:
-        """A uniform column (the sign does not matter)."""
         return self.column(int(torch.randint(self.columns, (), generator=generator)))
 
     def __str__(self) -> str:

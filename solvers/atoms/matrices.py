@@ -52,7 +52,6 @@ class _MatrixSet(AtomSet):
         return {"method": "auto", "tol": 0.0} if exact else {"method": self.method, "tol": self.tol}
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "AtomSet":
-        """With nothing remembered of other runs."""
         bound = copy.copy(self)
         bound._random, bound._last = np.random.default_rng(0), None
         return bound
@@ -107,7 +106,6 @@ class NuclearBall(_MatrixSet):
         return Answer(RankOne(-self.radius, None, u, v), -self.radius * (sigma + error))
 
     def gauge(self, x: Tensor) -> float:
-        """‖X‖_* / radius."""
         return float(torch.linalg.matrix_norm(x, "nuc")) / self.radius
 
     def _project(self, x: Tensor) -> Tensor:
@@ -117,11 +115,9 @@ class NuclearBall(_MatrixSet):
         return nearest
 
     def minimal_width(self) -> float | None:
-        """radius / √min(m, n)."""
         return None if self.shape is None else self.radius / math.sqrt(min(self.shape))
 
     def acceleration(self, greedy: bool, dim: int) -> float:
-        """radius² times the number of entries."""
         return self.radius**2 * dim
 
     def decompose(self, x: Tensor) -> Decomposition:
@@ -145,7 +141,6 @@ class NuclearBall(_MatrixSet):
         return [*parts, (rest / 2, opposite)] if rest > 0 else parts
 
     def sample(self, like: Tensor, generator: torch.Generator) -> RankOne:
-        """Two uniform unit vectors."""
         rows, columns = like.shape
         return RankOne(
             self.radius, None, unit_vector((rows,), like, generator), unit_vector((columns,), like, generator)
@@ -205,7 +200,6 @@ class PSDTrace(_MatrixSet):
         )
 
     def gauge(self, x: Tensor) -> float:
-        """tr X / trace over positive semi-definite matrices."""
         lowest = float(torch.linalg.eigvalsh((x + x.t()) / 2)[0])
         return float(x.trace()) / self.trace if lowest >= -1e-12 * float(x.norm()) else math.inf
 
@@ -227,18 +221,15 @@ class PSDTrace(_MatrixSet):
         return nearest
 
     def margin_for(self, zero: Tensor) -> float:
-        """trace / √n."""
         return self.trace / math.sqrt(len(zero))
 
     def conic_weights(self, x: Tensor) -> Decomposition:
-        """The eigendecomposition, scaled."""
         scale = float(x.trace()) / self.trace
         if not scale > 0:
             raise ValueError(f"x0 is outside the cone of {self}: its trace is {float(x.trace()):.6g}, expected > 0.")
         return [(scale * weight, atom) for weight, atom in self.decompose(x / scale)]
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """The eigendecomposition, and 0 for a trace below the bound."""
         if not torch.allclose(x, x.t(), rtol=0, atol=slack(x) * self.trace):
             raise ValueError(f"x0 is outside the set: it is not symmetric; expected a matrix of {self}.")
         values, vectors = torch.linalg.eigh(x)
@@ -262,7 +253,6 @@ class PSDTrace(_MatrixSet):
         return [*parts, (rest, zero)] if rest > 0 else parts
 
     def sample(self, like: Tensor, generator: torch.Generator) -> RankOne:
-        """A uniform unit vector."""
         u = unit_vector((len(like),), like, generator)
         return RankOne(self.trace, None, u, u)
 

@@ -39,29 +39,24 @@ class L1Ball(AtomSet):
         return Answer(self.coordinate(index, scale, direction), lower - 4e-16 * abs(lower))
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The coordinate of steepest descent."""
         flat = direction.reshape(-1)
         index = int(flat.abs().argmax())
         entry = float(flat[index])
         return self._answer(index, -self.radius if entry > 0 else self.radius, entry, direction)
 
     def count(self, zero: Tensor) -> int:
-        """The coordinates."""
         return zero.numel()
 
     def numbered(self, index: int, like: Tensor) -> OneHot:
-        """radius · e_index."""
         return self.coordinate(index, self.radius, like)
 
     def all_atoms(self) -> np.ndarray | None:
-        """±radius · e_i."""
         if self.shape is None:
             return None
         rows = self.radius * np.eye(self.shape[0])
         return np.vstack([rows, -rows]) if self.symmetric else rows
 
     def gauge(self, x: Tensor) -> float:
-        """‖x‖₁ / radius."""
         return float(x.abs().sum()) / self.radius
 
     def _project(self, x: Tensor) -> Tensor:
@@ -71,18 +66,15 @@ class L1Ball(AtomSet):
         return nearest
 
     def minimal_width(self) -> float | None:
-        """radius / √n."""
         return None if self.shape is None else self.radius / math.sqrt(self.shape[0])
 
     def largest_curvature(self, objective: Any) -> float | None:
-        """radius² · max_i ∇²_ii f."""
         diagonal = objective.hessian_diagonal()
         if diagonal is None:
             return super().largest_curvature(objective)
         return self.radius**2 * float(diagonal.max())
 
     def acceleration(self, greedy: bool, dim: int) -> float:
-        """radius² n."""
         return self.radius**2 * dim
 
     def decompose(self, x: Tensor) -> Decomposition:
@@ -101,13 +93,11 @@ class L1Ball(AtomSet):
         return list(zip(weights, atoms, strict=True))
 
     def span_weights(self, x: Tensor) -> Decomposition:
-        """x_i / radius on each coordinate, of either sign."""
         flat = x.reshape(-1)
         support = torch.nonzero(flat).reshape(-1).tolist()
         return [(float(flat[i]) / self.radius, self.coordinate(i, self.radius, x)) for i in support]
 
     def sample(self, like: Tensor, generator: torch.Generator) -> OneHot:
-        """A uniform coordinate (the sign does not matter)."""
         index = int(torch.randint(like.numel(), (), generator=generator))
         return self.coordinate(index, self.radius, like)
 
@@ -141,13 +131,11 @@ class Simplex(L1Ball):
         self.margin = 0.0 if dim is None else self.radius / math.sqrt(dim)
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The coordinate of the smallest entry."""
         flat = direction.reshape(-1)
         index = int(flat.argmin())
         return self._answer(index, self.radius, float(flat[index]), direction)
 
     def gauge(self, x: Tensor) -> float:
-        """Σ x_i / radius in the non-negative orthant."""
         return float(x.sum()) / self.radius if bool((x >= 0).all()) else math.inf
 
     def _contains(self, x: Tensor, tol: float) -> bool:
@@ -160,15 +148,12 @@ class Simplex(L1Ball):
         return nearest
 
     def minimal_width(self) -> float | None:
-        """None: 0 is outside."""
         return None
 
     def margin_for(self, zero: Tensor) -> float:
-        """radius / √n."""
         return self.radius / math.sqrt(zero.numel())
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """x_i / radius on each coordinate."""
         flat = x.reshape(-1)
         room = slack(x) * self.radius
         if float(flat.min()) < -room:
@@ -183,13 +168,11 @@ class Simplex(L1Ball):
         return [(float(flat[i]) / self.radius, self.coordinate(i, self.radius, x)) for i in support]
 
     def conic_weights(self, x: Tensor) -> Decomposition:
-        """x_i / radius on each coordinate."""
         if float(x.min()) < 0:
             raise ValueError(f"x0 is outside the cone of {self}: its smallest entry is {float(x.min()):.6g}.")
         return self.span_weights(x)
 
     def symmetrised(self) -> AtomSet:
-        """The L1 ball of the same radius."""
         return L1Ball(self.radius, None if self.shape is None else self.shape[0])
 
     def __str__(self) -> str:
@@ -224,7 +207,6 @@ class KSparse(AtomSet):
         return torch.topk(keys.reshape(-1), self.k).indices.sort().values
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """The k largest entries in absolute value."""
         indices = self._pick(direction, direction.abs())
         entries = direction.reshape(-1)[indices]
         atom = self._atom(indices, torch.full_like(entries, self.entry).copysign(-entries), direction)
@@ -232,7 +214,6 @@ class KSparse(AtomSet):
         return Answer(atom, total * (1 + 4e-16 * self.k))
 
     def gauge(self, x: Tensor) -> float:
-        """max(‖x‖_∞, ‖x‖₁/k) / radius."""
         return max(float(x.abs().max()), float(x.abs().sum()) / self.k) / self.entry
 
     def _project(self, x: Tensor) -> Tensor:
@@ -242,7 +223,6 @@ class KSparse(AtomSet):
         return x.sign() * _shifted(sizes, 0.0, float(sizes.max()), self.entry, self.k * self.entry).to(x)
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Sparse:
-        """k uniform coordinates with uniform signs."""
         indices = torch.randperm(like.numel(), generator=generator)[: self.k].sort().values.to(like.device)
         signs = 2.0 * torch.randint(2, (self.k,), generator=generator) - 1.0
         return self._atom(indices, (self.entry * signs).to(like), like)
@@ -278,7 +258,6 @@ class L2Ball(AtomSet):
         self.shape = None if dim is None else (int(dim),)
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """Against the direction."""
         size = norm(direction)
         if size == 0:
             vector = torch.zeros_like(direction)
@@ -290,22 +269,18 @@ class L2Ball(AtomSet):
         )
 
     def gauge(self, x: Tensor) -> float:
-        """‖x‖ / radius."""
         return norm(x) / self.radius
 
     def _project(self, x: Tensor) -> Tensor:
         return x * min(1.0, self.radius / max(norm(x), 1e-300))
 
     def minimal_width(self) -> float:
-        """The radius."""
         return self.radius
 
     def acceleration(self, greedy: bool, dim: int) -> float:
-        """radius² n."""
         return self.radius**2 * dim
 
     def decompose(self, x: Tensor) -> Decomposition:
-        """Two opposite points on the line through x."""
         size = norm(x)
         if size > self.radius * (1 + slack(x)):
             raise outside("its norm", size, self.radius)
@@ -316,7 +291,6 @@ class L2Ball(AtomSet):
         return [(share, towards), (1 - share, opposite)] if share < 1 else [(1.0, towards)]
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Dense:
-        """Uniform on the sphere."""
         return Dense(self.radius, None, unit_vector(like.shape, like, generator))
 
     def __str__(self) -> str:
@@ -344,7 +318,6 @@ class Box(AtomSet):
         self.symmetric = bool((self.low == -self.high).all())
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Box":
-        """In the dtype and on the device of a run."""
         other: Box = object.__new__(Box)
         vars(other).update(vars(self), low=self.low.to(device, dtype), high=self.high.to(device, dtype))
         return other
@@ -421,7 +394,6 @@ class GroupBall(AtomSet):
         return squares.index_add_(0, self.groups.to(x.device), x.double().square()).sqrt()
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """Against the direction in the group where it is largest."""
         norms = self._norms(direction)
         best = int(norms.argmax())
         size = float(norms[best])
@@ -436,7 +408,6 @@ class GroupBall(AtomSet):
         )
 
     def gauge(self, x: Tensor) -> float:
-        """Σ_g ‖x_g‖ / radius."""
         return float(self._norms(x).sum()) / self.radius
 
     def _project(self, x: Tensor) -> Tensor:
@@ -500,7 +471,6 @@ class Product(AtomSet):
         return Dense(1.0, key, torch.cat([atom.dense().reshape(-1) for atom in atoms]))
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """Block by block; their bounds add up."""
         at = [None] * len(self.sets) if x is None else self.blocks(x)
         pairs = zip(self.sets, self.blocks(direction), at, strict=True)
         answers = [block.ask(piece, here, exact=exact) for block, piece, here in pairs]
@@ -510,7 +480,6 @@ class Product(AtomSet):
         return Answer(self.join([answer.atom for answer in answers], direction), lower)
 
     def gauge(self, x: Tensor) -> float:
-        """The largest of the blocks', where each contains the origin."""
         return max(block.gauge(piece) for block, piece in zip(self.sets, self.blocks(x), strict=True))
 
     def _contains(self, x: Tensor, tol: float) -> bool:
@@ -521,7 +490,6 @@ class Product(AtomSet):
         return torch.cat([piece.reshape(-1) for piece in nearest])
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Product":
-        """Block by block."""
         return Product(*(block.bind(dtype, device, numpy) for block in self.sets))
 
     def decompose(self, x: Tensor) -> Decomposition:
@@ -540,7 +508,6 @@ class Product(AtomSet):
         return merged(joined)
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Atom:
-        """Block by block."""
         drawn = [block.sample(piece, generator) for block, piece in zip(self.sets, self.blocks(like), strict=True)]
         return self.join(drawn, like)
 
@@ -568,11 +535,9 @@ class Birkhoff(AtomSet):
             self.radius, self.diameter, self.margin = math.sqrt(n), math.sqrt(2 * n), 1.0
 
     def margin_for(self, zero: Tensor) -> float:
-        """1, the norm of the constant matrix 1/n."""
         return 1.0
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
-        """A permutation, by the Hungarian method."""
         if direction.ndim != 2 or direction.shape[0] != direction.shape[1]:
             raise ValueError(f"the atoms of {self} are square matrices, but d has shape {list(direction.shape)}.")
         cost = direction.detach().cpu().double().numpy()
@@ -589,7 +554,6 @@ class Birkhoff(AtomSet):
         return float(x.min()) >= -tol and float((sums - 1).abs().max()) <= tol * len(x)
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Sparse:
-        """A uniform permutation."""
         columns = torch.randperm(len(like), generator=generator)
         indices = (torch.arange(len(like)) * len(like) + columns).to(like.device)
         key = columns.int().numpy().tobytes()

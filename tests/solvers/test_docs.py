@@ -1,6 +1,8 @@
 """The pages of docs/solvers: their examples run, and the figures can be drawn."""
 
 import csv
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -60,3 +62,18 @@ def test_module_runs_as_a_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "wrote" in done.stdout
     assert done.stderr == ""
+
+
+MODULES = ["atoms", "boosting", "estimators", "geometry", "homotopy", "lines", "objectives", "optim", "result", "terms"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_methods_have_a_docstring_of_their_own_or_of_their_base(name: str) -> None:
+    module = importlib.import_module(f"unknot.solvers.{name}")
+    for class_name, cls in inspect.getmembers(module, inspect.isclass):
+        if not cls.__module__.startswith("unknot.solvers") or class_name.startswith("_"):
+            continue
+        for method, function in vars(cls).items():
+            if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+                documented = [base for base in cls.__mro__ if getattr(vars(base).get(method), "__doc__", None)]
+                assert documented or getattr(function, "__name__", "") == "<lambda>", f"{class_name}.{method}"

@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 import scipy.optimize
 import torch
+from sklearn.base import clone
 
 from unknot.solvers import (
     Differentiable,
     LeastSquares,
+    NonNegativePursuitRegressor,
+    OrthogonalPursuitRegressor,
     Quadratic,
     SquaredDistance,
     coordinate_descent,
@@ -68,7 +71,8 @@ def test_corrective_variants_do_not_depend_on_units(solve: Any, variant: str, ki
             (scale * A, T, D / scale, 1.0),
             (A, scale * T, D * scale, scale**2),
         ):
-            result = solve(f(matrix, target), atoms, tol=1e-7 * squared, **options)
+            unit = 1.0 if np.isinf(reference.gap) else squared  # a slope is compared with the steepest, a gap with f
+            result = solve(f(matrix, target), atoms, tol=1e-7 * unit, **options)
             assert result.status == reference.status, (scale, result)
             assert result.value / squared == pytest.approx(reference.value, abs=1e-6 * size), (scale, result)
 
@@ -217,3 +221,32 @@ def test_an_intersection_is_met_ten_times_sooner_with_prices() -> None:
     assert distance["augmented"] is not None
     assert distance["homotopy"] is not None
     assert distance["augmented"] < distance["homotopy"] / 10
+
+
+def quartic(scale: float, target: np.ndarray) -> Differentiable:
+    """A function without a known L, μ or radius, so that nothing certifies its minimum over a span or cone."""
+    matrix, b = torch.from_numpy(A), torch.from_numpy(target)
+    return Differentiable(lambda x: scale * (1 + (matrix @ x - b).square() / 8).sqrt().sum(), shape=(6,))
+
+
+@pytest.mark.parametrize("variant", ["generalised", "random", "orthogonal", "accelerated", "plain", "away", "pairwise"])
+def test_slopes_count_as_zero_in_the_units_of_the_data(variant: str) -> None:
+    """Without a certificate f times a number takes as many iterations, and ends where f itself does."""
+    cone = variant in ("plain", "away", "pairwise")
+    solve: Any = nonnegative_matching_pursuit if cone else matching_pursuit
+    runs = [solve(quartic(s, T), D, variant=variant, max_iterations=800, tol=1e-4) for s in (1.0, *SCALES)]
+    for scale, result in zip((1.0, *SCALES), runs, strict=True):
+        assert np.isinf(result.gap)
+        assert result.status == runs[0].status
+        assert result.iterations == runs[0].iterations
+        np.testing.assert_allclose(result.x, runs[0].x, rtol=1e-3, atol=1e-3)
+        assert result.value / scale == pytest.approx(runs[0].value, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [OrthogonalPursuitRegressor(4), NonNegativePursuitRegressor()], ids=str)
+def test_linear_models_do_not_depend_on_units(model: Any) -> None:
+    X, y = np.abs(A), np.abs(A) @ np.arange(6.0) + 0.1 * T
+    reference = clone(model).fit(X, y).coef_
+    for scale in SCALES:
+        np.testing.assert_allclose(clone(model).fit(X, scale * y).coef_ / scale, reference, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(clone(model).fit(scale * X, y).coef_ * scale, reference, rtol=1e-9, atol=1e-12)
