@@ -14,8 +14,8 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from unknot.solvers.lines import Direction, StepSize, Unbounded, along, unbounded
-from unknot.solvers.objectives import Objective, Point, QuadraticObjective, SquaredDistance
+from unknot.solvers.lines import Direction, Point, StepSize, Unbounded, along, unbounded
+from unknot.solvers.objectives import Objective, QuadraticObjective, SquaredDistance
 from unknot.solvers.structured import ActiveSet, Atom
 
 HULL, CONE, SPAN = "hull", "cone", "span"

@@ -744,8 +744,7 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
 
     A sample is a pair (row, column), its target the rating: ``fit(pairs [N, 2], ratings [N])``. Rows and columns are
     numbers from 0; put ``sklearn.preprocessing.OrdinalEncoder`` before it where they are names. A sparse matrix of
-    ratings
-    stands for its stored entries: ``fit(ratings)``, ``predict(ratings)``.
+    ratings stands for its stored entries: ``fit(ratings)``, ``predict(ratings)``.
 
     Args:
         radius: β_1, bound on the nuclear norm; None to have it chosen, or for "shcgm" 1.5 · rms(ratings) · √(m n).
@@ -812,42 +811,48 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> "MatrixCompletion":
         """Complete the matrix whose entries at pairs X ``[N, 2]`` are y ``[N]``, or a sparse matrix X of ratings."""
         pairs, ratings = self._read(X, y)
-        m, n = self._shape(pairs, X.shape if is_sparse(X) else None)
-        self.rows_, self.columns_ = np.unique(pairs[:, 0]), np.unique(pairs[:, 1])
-        self._warn_empty(m - len(self.rows_), m, "rows")
-        self._warn_empty(n - len(self.columns_), n, "columns")
-        self.mean_ = float(ratings.mean())
-        rows = np.searchsorted(self.rows_, pairs[:, 0])
-        columns = np.searchsorted(self.columns_, pairs[:, 1])
+        sizes = self._shape(pairs, X.shape if is_sparse(X) else None)
+        self.rows_, rows = np.unique(pairs[:, 0], return_inverse=True)
+        self.columns_, columns = np.unique(pairs[:, 1], return_inverse=True)
         shape = (len(self.rows_), len(self.columns_))
-        method = choose(self.method, ("frank-wolfe", "shcgm"), "method")
+        for total, known, what in zip(sizes, shape, ("rows", "columns"), strict=True):
+            if known < total:
+                warnings.warn(
+                    f"{total - known} of {total} {what} have no rating: they are left out, and predicted by the mean "
+                    "rating.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self.mean_ = float(ratings.mean())
+        stochastic = choose(self.method, ("frank-wolfe", "shcgm"), "method") == "shcgm"
         dtype, seed = getattr(torch, self.dtype), int(check_random_state(self.random_state).randint(2**31 - 1))
-        objective = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=dtype)
-        if method == "frank-wolfe":
-            self._fit_residuals(rows, columns, ratings, shape, dtype, seed)
-            return self
-        self.radius_ = self._radius(ratings, shape)
-        limit = 10_000 if self.max_iter is None else self.max_iter
-        solver = Homotopy(objective, self._atoms(), self._terms(), None, Schedule.shcgm(self.beta0), seed=seed)
-        result = solver.run(
+        observed = SampledEntries(rows, columns, ratings, shape, self.batch_size, dtype=dtype)
+        if stochastic:
+            self.result_, self.matrix_ = self._fit_constrained(observed, self._radius(ratings, shape), seed)
+        else:
+            self.result_, self.matrix_ = self._fit_residuals(rows, columns, ratings, shape, dtype, seed)
+        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, *self._bounds())))
+        self.n_iter_, self.n_features_in_ = self.result_.iterations, 2
+        return self
+
+    def _fit_constrained(self, observed: SampledEntries, radius: float, seed: int) -> tuple[Result, np.ndarray]:
+        """Apply the thesis' protocol."""
+        self.radius_ = radius
+        atoms = NuclearBall(self.radius_, method=self.oracle, tol=self.oracle_tol, warm=self.warm_oracle)
+        bounds, limit = self._bounds(), 10_000 if self.max_iter is None else self.max_iter
+        terms = [Bounds(*bounds)] if any(map(math.isfinite, bounds)) else []
+        result = Homotopy(observed, atoms, terms, None, Schedule.shcgm(self.beta0), seed=seed).run(
             limit,
             time_limit=self.time_limit,
             progress=self.verbose,
             evaluate_every=max(1, min(100, limit // 20)),
             name="MatrixCompletion",
         )
-        self._keep(result, 2)
-        return self
+        return result, np.asarray(result.x)
 
     def _fit_residuals(
-        self,
-        rows: np.ndarray,
-        columns: np.ndarray,
-        ratings: np.ndarray,
-        shape: tuple[int, int],
-        dtype: torch.dtype,
-        seed: int,
-    ) -> None:
+        self, rows: Any, columns: Any, ratings: np.ndarray, shape: tuple[int, int], dtype: torch.dtype, seed: int
+    ) -> tuple[Result, np.ndarray]:
         """Biases, then a matrix of small nuclear norm for what they leave."""
         limit = 25 if self.max_iter is None else self.max_iter
         run = Run("MatrixCompletion", True, limit, time_limit=self.time_limit, progress=self.verbose)
@@ -858,17 +863,12 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         biases = fit_biases(rows, columns, ratings, shape)
         fit = Residuals(rows, columns, ratings - biases.at(rows, columns), shape, dtype)
         result = fit.iterate(ball(self.radius_, self.oracle, self.oracle_tol), run)
-        self._keep(result, 2)
         centre = biases.mean + biases.rows[:, None] + biases.columns[None]
-        self.matrix_ = (np.asarray(result.x) + centre).astype(self.dtype)
-        lower, upper = self._bounds()
-        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
+        return result, (np.asarray(result.x) + centre).astype(self.dtype)
 
     def predict(self, X: Any) -> np.ndarray:
         """Ratings at pairs X ``[N, 2]``, clipped to the box; the mean rating where a row or column had none."""
-        ratings = self.entries(X)
-        lower, upper = self._bounds()
-        return np.clip(ratings, lower, upper)
+        return np.clip(self.entries(X), *self._bounds())
 
     def entries(self, X: Any) -> np.ndarray:
         """Entries of the iterate at pairs X ``[N, 2]``, which may still violate the box by ``feasibility_``."""
@@ -899,24 +899,9 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         predictions = self.predict(X) if clip else self.entries(X)
         return float(np.sqrt(np.mean(np.square(predictions - column_or_1d(y)))))
 
-    def _keep(self, result: Result, features: int) -> None:
-        self.result_ = result
-        self.matrix_ = np.asarray(result.x)
-        self.n_iter_ = result.iterations
-        lower, upper = self._bounds()
-        self.feasibility_ = float(np.linalg.norm(self.matrix_ - np.clip(self.matrix_, lower, upper)))
-        self.n_features_in_ = features
-
-    def _atoms(self) -> NuclearBall:
-        return NuclearBall(self.radius_, method=self.oracle, tol=self.oracle_tol, warm=self.warm_oracle)
-
     def _bounds(self) -> tuple[float, float]:
         lower, upper = self.box if self.box is not None else (None, None)
         return (-math.inf if lower is None else float(lower), math.inf if upper is None else float(upper))
-
-    def _terms(self) -> list[Term]:
-        lower, upper = self._bounds()
-        return [Bounds(lower, upper)] if math.isfinite(lower) or math.isfinite(upper) else []
 
     def _radius(self, ratings: np.ndarray, shape: tuple[int, ...]) -> float:
         if self.radius is not None:
@@ -938,21 +923,10 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
         return m, n
 
     @staticmethod
-    def _warn_empty(count: int, total: int, what: str) -> None:
-        if count:
-            warnings.warn(
-                f"{count} of {total} {what} have no rating: they are left out, and predicted by the mean rating.",
-                UserWarning,
-                stacklevel=3,
-            )
-
-    @staticmethod
     def _pairs(X: Any) -> np.ndarray:
         if is_sparse(X):
-            rows = X.tocsr()
-            return np.stack([np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices], 1).astype(
-                np.int64
-            )
+            entries = X.tocsr().tocoo()
+            return np.stack([entries.row, entries.col], 1).astype(np.int64)
         pairs = check_array(X, dtype=None, ensure_min_samples=0, estimator="MatrixCompletion")
         if np.issubdtype(pairs.dtype, np.number) and (pairs < 0).any():
             raise ValueError(f"Negative values in data: X has the index {pairs.min():g}, expected indices from 0.")
@@ -962,14 +936,13 @@ class MatrixCompletion(RegressorMixin, BaseEstimator):
                 "[N, 2], or a sparse matrix of ratings."
             )
         try:
-            exact = bool(np.isfinite(pairs.astype(np.float64)).all())
-            whole = pairs.astype(np.int64) if exact else pairs
-            exact = exact and bool((whole == pairs).all())
+            numbers = pairs.astype(np.float64)
+            whole = np.nan_to_num(numbers).astype(np.int64)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"X cannot be read as pairs of indices ({error}): put OrdinalEncoder before, if they are names."
             ) from error
-        if not exact:
+        if (whole != numbers).any():
             raise ValueError("X has entries that are no whole numbers: expected pairs (row, column) of indices.")
         return whole
 

@@ -70,14 +70,21 @@ def _hull(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     points = centred @ right[:rank].T
     if rank == 0:
         return points, np.zeros((0, 0)), np.zeros(0)
-    if rank == 1:
-        return points, np.array([[1.0], [-1.0]]), np.array([points.max(), -points.min()])
-    if rank > 9:
+    equations = np.unique(np.column_stack(_facets(points)).round(12), axis=0)
+    return points, equations[:, :-1], equations[:, -1]
+
+
+def _facets(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Outer unit normals and offsets of the facets of a hull that has an interior."""
+    dimension = points.shape[1]
+    if dimension == 1:
+        return np.array([[1.0], [-1.0]]), np.array([points.max(), -points.min()])
+    if dimension > 9:
         raise ValueError(
-            f"the atoms span {rank} dimensions: expected at most 9, as facets grow exponentially with them."
+            f"the atoms span {dimension} dimensions: expected at most 9, as facets grow exponentially with them."
         )
-    equations = np.unique(scipy.spatial.ConvexHull(points).equations.round(12), axis=0)
-    return points, equations[:, :-1], -equations[:, -1]
+    equations = scipy.spatial.ConvexHull(points).equations
+    return equations[:, :-1], -equations[:, -1]
 
 
 def _span_rows(rows: np.ndarray) -> np.ndarray:
@@ -91,14 +98,7 @@ def _facets_about_origin(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     points = _span_rows(rows)
     if np.linalg.matrix_rank(points - points[0], tol=1e-10 * np.abs(points).max()) < points.shape[1]:
         return np.zeros((0, points.shape[1])), np.zeros(0)
-    if points.shape[1] == 1:
-        return np.array([[1.0], [-1.0]]), np.array([points.max(), -points.min()])
-    if points.shape[1] > 9:
-        raise ValueError(
-            f"the atoms span {points.shape[1]} dimensions: expected at most 9, as facets grow exponentially with them."
-        )
-    equations = scipy.spatial.ConvexHull(points).equations
-    return equations[:, :-1], -equations[:, -1]
+    return _facets(points)
 
 
 def directional_width(atoms: Any, direction: Any) -> float:

@@ -1,7 +1,6 @@
 """Linear spans: matching pursuit and coordinate descent (chapter "Linear Span"), of one signal or of a batch."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -353,77 +352,15 @@ def _round(atoms: AtomSet, zero: Tensor) -> int:
     return max(1, atoms.count(zero) or zero.numel())
 
 
-BYTES = 2**27
-"""Memory that the bases of signals may take; a batch that would need more is solved in halves, one after the other."""
-
-
-@dataclass
-class _Part:
-    """Signals that go in step: residuals ``[B, d]``, and for OMP the orthonormal bases of their atoms ``[B, K, d]``."""
-
-    where: Tensor
-    residual: Tensor
-    coefficients: Tensor
-    basis: Tensor
-    triangle: Tensor
-    right: Tensor
-    chosen: Tensor
-    depleted: Tensor
-    k: int = 0
-
-    @classmethod
-    def start(cls, targets: Tensor, where: Tensor, count: int) -> "_Part":
-        batch, size = targets.shape
-        empty = targets.new_zeros((batch, 0))
-        return cls(
-            where,
-            targets.clone(),
-            targets.new_zeros((batch, count)),
-            targets.new_zeros((batch, 0, size)),
-            targets.new_zeros((batch, 0, 0)),
-            empty,
-            empty.long(),
-            torch.zeros(batch, dtype=torch.bool, device=targets.device),
-        )
-
-    def grow(self, room: int) -> None:
-        """Make room for bases of so many atoms."""
-        batch, old = self.right.shape
-        basis = self.basis.new_zeros((batch, room, self.basis.shape[2]))
-        triangle = torch.eye(room, dtype=basis.dtype, device=basis.device).repeat(batch, 1, 1)
-        basis[:, :old], triangle[:, :old, :old] = self.basis, self.triangle
-        self.basis, self.triangle = basis, triangle
-        self.right = torch.nn.functional.pad(self.right, (0, room - old))
-        self.chosen = torch.nn.functional.pad(self.chosen, (0, room - old))
-
-    def halves(self) -> list["_Part"]:
-        """The first half of the signals and the second, which take over what is in memory."""
-        middle = len(self.where) // 2
-        names = [name for name in vars(self) if name != "k"]
-        halves = [
-            _Part(**{name: getattr(self, name)[part].clone() for name in names}, k=self.k)
-            for part in (slice(None, middle), slice(middle, None))
-        ]
-        for name in names:
-            setattr(self, name, getattr(self, name)[:0].clone())
-        return halves
-
-    def solved(self) -> Tensor:
-        """The coefficients, from one triangular solve."""
-        if self.k:
-            block = self.triangle[:, : self.k, : self.k]
-            solution = torch.linalg.solve_triangular(block, self.right[:, : self.k, None], upper=True)[:, :, 0]
-            self.coefficients.scatter_add_(1, self.chosen[:, : self.k], solution)
-        return self.coefficients
+BYTES = 2**28
+"""Memory that the bases of signals may take; a batch that would need more is solved in parts, one after the other."""
 
 
 def batched_pursuit(f: SquaredDistance, atoms: AtomSet, x0: Any, variant: str, run: Run) -> Result:
     """Matching pursuit or OMP of every row of a target ``[B, d]``, all signals in step.
 
-    OMP keeps an orthonormal basis of each signal's atoms (Gram-Schmidt, twice where needed), so a step is one product
-    of the residuals with the dictionary and a few of the size of the basis; coefficients come from one triangular solve
-    at the end. A signal whose gap is within the tolerance waits for the others. A batch whose bases outgrow the memory
-    for them continues in halves; callbacks then see the iterates of one part after those of another.
+    A signal whose gap is within the tolerance waits for the others. Of a batch that is solved in parts, callbacks see
+    the iterates of one part after those of another.
     """
     if variant not in ("generalised", "orthogonal"):
         raise ValueError(
@@ -440,118 +377,92 @@ def batched_pursuit(f: SquaredDistance, atoms: AtomSet, x0: Any, variant: str, r
             f"expected [B, d] with d as in the dictionary [d, n]{hint}."
         )
     bound = atoms.bind(f.dtype, f.device, run.numpy)
-    rows = bound.batch_rows()
-    assert rows is not None
-    pursuit = _Pursuit(bound, rows, f.target, variant == "orthogonal", run)
-    finished = pursuit.solve(_Part.start(f.target, torch.arange(batch), len(rows)))
-    longest = max(len(times) for *_, times in finished)
-    table = np.zeros((2, longest, batch))
-    residual, coefficients = torch.empty_like(f.target), f.target.new_empty((batch, len(rows)))
-    for part, *columns, _ in finished:
-        residual[part.where], coefficients[part.where] = part.residual, part.solved()
-        for lines, column in zip(table, columns, strict=True):
-            padded = [*column, *[column[-1]] * (longest - len(column))]
-            lines[:, part.where.numpy()] = np.stack(padded)
-    times = max((times for *_, times in finished), key=len)
+    limit = int(min(run.max_iterations, size)) if variant == "orthogonal" else 0
+    together = max(1, BYTES // (max(1, limit) * size * f.target.element_size()))
+    rtol, run.rtol = run.rtol, 0.0  # the run sees the sum of all values, which is no measure for one of them
+    solved, histories, ends, times = [], [], [], []
+    for part in f.target.split(together):
+        run.values, run.gaps, run.times = [], [], []
+        solved.append(_pursue_batch(bound, part, limit, rtol, run))
+        histories.append((run.values, run.gaps))
+        ends.append(run.status)
+        times = max(times, run.times, key=len)
+        if run.status == Status.STOPPED:
+            run.max_iterations = 0  # the other parts stay where they begin
     run.close()
+    table = [
+        np.hstack([np.stack([*column, *[column[-1]] * (len(times) - len(column))]) for column in columns])
+        for columns in zip(*histories, strict=True)
+    ]
+    residual, coefficients = (torch.cat(parts) for parts in zip(*solved, strict=True))
     return Result(
         x=to_user(f.target - residual, run.numpy),
-        value=table[0, -1],
-        gap=table[1, -1],
-        iterations=longest - 1,
-        status=pursuit.status(),
+        value=table[0][-1],
+        gap=table[1][-1],
+        iterations=len(times) - 1,
+        status=next((end for end in ends if end != Status.CONVERGED), Status.CONVERGED),
         trace=Trace(table[0], table[1], np.array(times)),
         coefficients=to_user(coefficients, run.numpy),
         smoothness=1.0,
     )
 
 
-Finished = list[tuple[_Part, list[Any], list[Any], list[float]]]
+def _pursue_batch(atoms: AtomSet, targets: Tensor, limit: int, rtol: float, run: Run) -> tuple[Tensor, Tensor]:
+    """Residuals ``[B, d]`` and coefficients ``[B, n]``; by OMP with at most ``limit`` atoms, or by MP if that is 0.
 
-
-class _Pursuit:
-    """The loop over a part of the batch, and over its halves where memory asks for it."""
-
-    def __init__(self, atoms: AtomSet, rows: Tensor, targets: Tensor, orthogonal: bool, run: Run) -> None:
-        self.atoms, self.rows, self.targets, self.orthogonal, self.run = atoms, rows, targets, orthogonal, run
-        self.limit = min(run.max_iterations, rows.shape[1])
-        self.rtol, run.rtol = run.rtol, 0.0  # the run sees the sum of all values, which is no measure for one of them
-        self.steepest = Steepest(rows)
-        self.squares = rows.square().sum(1)
-        self.ends: list[Status] = []
-
-    def status(self) -> Status:
-        """Converged if every part is, else why the first did not."""
-        return next((end for end in self.ends if end != Status.CONVERGED), Status.CONVERGED)
-
-    def solve(self, part: _Part) -> Finished:
-        """Parts that are through, with values, gaps and times of their iterates."""
-        run, rows = self.run, self.rows
-        tiny = torch.finfo(rows.dtype).tiny  # a signal of 0 may be given a column of 0
-        while True:
-            values = part.residual.square().sum(1) / 2
-            gaps = values
-            if len(rows) < rows.shape[1]:
-                gaps = self.atoms.span_part(part.residual.t()).square().sum(0) / 2
-            working = (gaps > (self.rtol * values).clamp_min(run.tol)) & ~part.depleted
-            stop = self._finished(part, values, gaps, not bool(working.any()))
-            if stop or Status.STOPPED in self.ends:
-                self.ends.append(run.status)
-                part.basis = part.basis[:, :0].clone()  # the coefficients come from the triangle
-                return [(part, run.values, run.gaps, run.times)]
-            index = self.steepest(part.residual)
-            if not self.orthogonal:
-                gamma = working * (rows[index] * part.residual).sum(1) / self.squares[index].clamp_min(tiny)
-                part.residual -= gamma[:, None] * rows[index]
-                part.coefficients.scatter_add_(1, index[:, None], gamma[:, None])
-                continue
-            if part.k == self.limit:
-                part.depleted[:] = True
-                continue
-            if part.k == part.right.shape[1]:
-                room = int(min(self.limit, max(8, 2 * part.k)))
-                if room * part.residual.numel() * part.residual.element_size() > BYTES and len(part.where) > 1:
-                    return self._solve_halves(part)
-                part.grow(room)
-            self._extend(part, index, working)
-
-    def _finished(self, part: _Part, values: Tensor, gaps: Tensor, done: bool) -> bool:
-        run = self.run
-        x = self.targets[part.where] - part.residual if run.callback is not None else part.residual
-        stop = run.finished(x, float(values.sum()), float(gaps.max()), done)
+    OMP keeps an orthonormal basis of each signal's atoms (Gram-Schmidt, twice where needed): a step is one product of
+    the residuals with the dictionary and a few of the size of the basis. Coefficients come from one triangular solve.
+    """
+    rows = atoms.batch_rows()
+    assert rows is not None
+    (batch, size), count = targets.shape, len(rows)
+    residual, coefficients = targets.clone(), targets.new_zeros((batch, count))
+    basis, triangle = targets.new_zeros((batch, limit, size)), targets.new_zeros((batch, limit, limit))
+    right, chosen = targets.new_zeros((batch, limit)), torch.zeros((batch, limit), dtype=torch.long)
+    chosen, depleted = chosen.to(targets.device), torch.zeros(batch, dtype=torch.bool, device=targets.device)
+    steepest, squares = Steepest(rows), rows.square().sum(1)
+    eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny  # a signal of 0 may be given a column of 0
+    k = 0
+    while True:
+        values = gaps = residual.square().sum(1) / 2
+        if count < size:
+            gaps = atoms.span_part(residual.t()).square().sum(0) / 2
+        working = (gaps > (rtol * values).clamp_min(run.tol)) & ~depleted
+        x = targets - residual if run.callback is not None else residual
+        stop = run.finished(x, float(values.sum()), float(gaps.max()), not bool(working.any()))
         run.values[-1], run.gaps[-1] = values.cpu().numpy(), gaps.cpu().numpy()
-        return stop
-
-    def _solve_halves(self, part: _Part) -> Finished:
-        run = self.run
-        values, gaps, times = run.values[:-1], run.gaps[:-1], run.times[:-1]  # each half looks at this iterate again
-        middle = len(part.where) // 2
-        finished: Finished = []
-        for half, cut in zip(part.halves(), (slice(None, middle), slice(middle, None)), strict=True):
-            run.values, run.gaps = [entry[cut] for entry in values], [entry[cut] for entry in gaps]
-            run.times = list(times)
-            finished += self.solve(half)
-        return finished
-
-    def _extend(self, part: _Part, index: Tensor, working: Tensor) -> None:
-        """One atom more in every basis: Gram-Schmidt, twice where a large part was taken away."""
-        k, new, norms = part.k, self.rows[index], self.squares[index].sqrt()
+        if stop:
+            break
+        index = steepest(residual)
+        if not limit:
+            gamma = working * (rows[index] * residual).sum(1) / squares[index].clamp_min(tiny)
+            residual -= gamma[:, None] * rows[index]
+            coefficients.scatter_add_(1, index[:, None], gamma[:, None])
+            continue
+        if k == limit:
+            depleted[:] = True
+            continue
+        new, norms = rows[index], squares[index].sqrt()
         for _ in range(2):
-            inner = torch.bmm(part.basis[:, :k], new[:, :, None])
-            new = new - torch.bmm(inner.transpose(1, 2), part.basis[:, :k])[:, 0]
-            part.triangle[:, :k, k] += inner[:, :, 0]
+            inner = torch.bmm(basis[:, :k], new[:, :, None])
+            new = new - torch.bmm(inner.transpose(1, 2), basis[:, :k])[:, 0]
+            triangle[:, :k, k] += inner[:, :, 0]
             norm = torch.linalg.vector_norm(new, dim=1)
             if bool((norm > 0.7 * norms).all()):
                 break  # little was taken away, so little accuracy was lost
-        part.depleted |= working & (norm <= 1e3 * torch.finfo(new.dtype).eps * norms)
-        working = working & ~part.depleted
-        new = new * (working / norm.clamp_min(torch.finfo(new.dtype).tiny))[:, None]
-        part.triangle[:, :k, k] *= working[:, None]
-        part.triangle[:, k, k] = torch.where(working, norm, 1.0)
-        part.basis[:, k], part.chosen[:, k] = new, index
-        part.right[:, k] = (new * part.residual).sum(1)
-        part.residual = part.residual - part.right[:, k, None] * new
-        part.k += 1
+        depleted |= working & (norm <= 1e3 * eps * norms)
+        working = working & ~depleted
+        new = new * (working / norm.clamp_min(tiny))[:, None]
+        triangle[:, :k, k] *= working[:, None]
+        triangle[:, k, k] = torch.where(working, norm, 1.0)
+        basis[:, k], chosen[:, k] = new, index
+        right[:, k] = (new * residual).sum(1)
+        residual = residual - right[:, k, None] * new
+        k += 1
+    if k:
+        solution = torch.linalg.solve_triangular(triangle[:, :k, :k], right[:, :k, None], upper=True)[:, :, 0]
+        coefficients.scatter_add_(1, chosen[:, :k], solution)
+    return residual, coefficients
 
 
 class Steepest:

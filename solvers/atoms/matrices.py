@@ -272,8 +272,8 @@ class Eigenpair(NamedTuple):
     """Value, unit vector, and how far the extreme eigenvalue may lie beyond the value.
 
     ``error`` is infinite for the power method: that an estimate moves little only says that *some* eigenvalue is near.
-    LAPACK finds them all; the error of ARPACK is its residual, its tolerance and
-    rounding, provided that the start has a part in that eigenvector, as one with noise in it has.
+    LAPACK finds them all. The error of ARPACK is its residual, its tolerance and rounding, provided that the start has
+    a part in that eigenvector, as one with noise in it has.
     """
 
     value: float
@@ -309,24 +309,21 @@ def smallest_eigenvector(
     (-1.0, array([0., 1., 0.]), True)
     """
     if isinstance(matrix, Tensor) and not is_sparse(matrix):
-        if matrix.device.type != "cpu" or (method == "auto" and len(matrix) <= SMALL) or method == "lapack":
-            values, vectors = torch.linalg.eigh(((matrix + matrix.t()) / 2).double())
-            largest = float(values.abs().max())
-            return Eigenpair(float(values[0]), vectors[:, 0].to(matrix), _rounding(largest, len(matrix), matrix.dtype))
-        value, vector, error = smallest_eigenvector(
-            ((matrix + matrix.t()) / 2).numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
-        )
-        return Eigenpair(value, torch.from_numpy(vector).to(matrix), error)
+        symmetric = (matrix + matrix.t()) / 2
+        if matrix.device.type != "cpu" or _choose(method, len(matrix)) == "lapack":
+            values, vectors = torch.linalg.eigh(symmetric.double())
+            error = _rounding(float(values.abs().max()), len(matrix), matrix.dtype)
+            return Eigenpair(float(values[0]), vectors[:, 0].to(matrix), error)
+        pair = smallest_eigenvector(symmetric.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps)
+        return pair._replace(vector=torch.from_numpy(pair.vector).to(matrix))
     operator = _scipy(matrix)
     size = operator.shape[0]
     chosen = _choose(method, size)
     v0 = _start(start, size, operator.dtype)
     if chosen == "lapack":
         values, vectors = scipy.linalg.eigh(_dense(operator).astype(np.float64))
-        largest = float(np.abs(values).max())
-        return Eigenpair(
-            float(values[0]), vectors[:, 0].astype(operator.dtype), _rounding(largest, size, operator.dtype)
-        )
+        error = _rounding(float(np.abs(values).max()), size, operator.dtype)
+        return Eigenpair(float(values[0]), vectors[:, 0].astype(operator.dtype), error)
     if chosen == "power":
         # λ_max ≤ max_i Σ_j |M_ij|, so shift - M is positive semi-definite and its top eigenvector is the answer.
         shift = float(np.max(np.asarray(abs(operator).sum(axis=1))))
@@ -349,9 +346,8 @@ def top_singular_pair(
     >>> round(value, 6), (left * right).round(3) + 0.0, error  # power iterations certify nothing
     (3.0, array([ 0., -1.,  0.]), inf)
     """
-    small = min(matrix.shape) <= SMALL
     if isinstance(matrix, Tensor) and not is_sparse(matrix):
-        if matrix.device.type != "cpu" or (method == "auto" and small) or method == "lapack":
+        if matrix.device.type != "cpu" or _choose(method, min(matrix.shape)) == "lapack":
             left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
             top = float(values[0])
             error = _rounding(top, max(matrix.shape), matrix.dtype)
@@ -361,10 +357,9 @@ def top_singular_pair(
             transposed = matrix.t()
             _, v = _power(lambda x: transposed @ (matrix @ x), first, 2 * tol, max_steps, relative=True)
             return SingularPair(*_left(matrix @ v, v), math.inf)
-        sigma, u, v, error = top_singular_pair(
-            matrix.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps
-        )
-        return SingularPair(sigma, torch.from_numpy(u).to(matrix), torch.from_numpy(v).to(matrix), error)
+        pair = top_singular_pair(matrix.numpy(), _numpy(start), method=method, tol=tol, max_steps=max_steps)
+        left, right = (torch.from_numpy(vector).to(matrix) for vector in (pair.left, pair.right))
+        return pair._replace(left=left, right=right)
     operator = _scipy(matrix)
     chosen = _choose(method, min(operator.shape))
     if chosen == "lapack":

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unknot.solvers.atoms import L1Ball
-from unknot.solvers.objectives import Direction, along
+from unknot.solvers.lines import Direction, along
 from unknot.solvers.structured import ActiveSet
 
 ZERO = torch.zeros(5, dtype=torch.float64)

@@ -9,7 +9,8 @@ import torch
 
 from unknot.solvers import Differentiable, LeastSquares, Logistic, Objective, Quadratic, SquaredDistance
 from unknot.solvers.atoms import AtomSet, Dictionary, L1Ball, L2Ball
-from unknot.solvers.objectives import REFRESH_EVERY, Direction, Point, along
+from unknot.solvers.lines import Direction, Point, along
+from unknot.solvers.objectives import REFRESH_EVERY
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((12, 8))
