@@ -95,10 +95,12 @@ def add_to(commands: Commands) -> None:
         "publish all checkpoints and tables of results of the package; again, what is not there yet",
         "unknot hub publish-bundled my-lab --dry-run",
         "unknot hub publish-bundled my-lab --only adagvae-dsprites",
+        "unknot hub publish-bundled my-lab --space models --public",
         former=["publish-shipped"],
     )
     bundled.add_argument("organisation", help="USER or organisation to publish them under")
     bundled.add_argument("--only", nargs="+", metavar="NAME", help="some of the checkpoints (default: all)")
+    bundled.add_argument("--space", metavar="NAME", help="also publish them as a page: a static Space of this name")
     for action in (push, bundled):
         action.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
         action.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
@@ -301,6 +303,7 @@ def _publish_bundled(arguments: argparse.Namespace) -> int:
     publish_bundled(
         arguments.organisation,
         arguments.only,
+        space=arguments.space,
         private=not arguments.public,
         endpoint=arguments.endpoint,
         dry_run=arguments.dry_run,

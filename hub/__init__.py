@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unknot.hub.loading import load
     from unknot.hub.publishing import push
     from unknot.hub.publishing_bundled import publish_bundled
+    from unknot.hub.publishing_site import publish_site
     from unknot.hub.server.app import serve
 
 # Listing must answer at once and not wait for torch, so each name is imported when it is first used.
@@ -30,6 +31,7 @@ _HOMES = {
     "list_checkpoints": "listing",
     "load": "loading",
     "publish_bundled": "publishing_bundled",
+    "publish_site": "publishing_site",
     "pull": "listing",
     "push": "publishing",
     "serve": "server.app",
@@ -50,6 +52,7 @@ __all__ = [
     "list_checkpoints",
     "load",
     "publish_bundled",
+    "publish_site",
     "pull",
     "push",
     "serve",

@@ -1,6 +1,8 @@
-"""Publish the bundled checkpoints and tables of results to a hub, each once."""
+"""Publish the bundled checkpoints, tables of results and their page to a hub, each once."""
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
@@ -9,6 +11,7 @@ from unknot.checkpoints import client
 from unknot.checkpoints.card import write_card
 from unknot.checkpoints.locate import CARD
 from unknot.checkpoints.names import bundled_folder, bundled_names, check_repo_id
+from unknot.hub.browser.export import export
 from unknot.hub.loading import load
 from unknot.hub.publishing import (
     card_in,
@@ -21,6 +24,7 @@ from unknot.hub.publishing import (
     stored_in,
     writing_token,
 )
+from unknot.hub.publishing_site import publish_site
 
 RESULTS_REPO = "results"
 
@@ -29,6 +33,7 @@ def publish_bundled(
     organisation: str,
     names: Sequence[str] | None = None,
     *,
+    space: str | None = None,
     private: bool | None = None,
     endpoint: str | None = None,
     token: str | None = None,
@@ -43,6 +48,8 @@ def publish_bundled(
     Args:
         organisation: user or organisation to publish under.
         names: of bundled checkpoints, as in ``unknot/NAME``; all of them by default.
+        space: name of a static Space to publish too, where visitors move the latents of these checkpoints in their
+            browser.
         private: whether new repositories are private, which they are unless this is False.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         token: by default ``HF_TOKEN`` or the saved login.
@@ -58,15 +65,20 @@ def publish_bundled(
     if unknown := [name for name, folder in folders.items() if folder is None]:
         raise ValueError(f"{', '.join(unknown)}: not bundled; there are {', '.join(bundled_names())}.")
     addresses: list[str] = []
-    total = len(chosen) + 1
+    total = len(chosen) + (1 if space is None else 2)
     try:
         for place, (name, folder) in enumerate(folders.items(), 1):
             assert folder is not None
             repo = f"{organisation}/{name.partition('/')[2]}"
             say(f"{place} of {total}: {repo}")
             addresses.append(push(load(name), repo, dtype=stored_in(folder), say=say, **known_about(folder), **where))
-        say(f"{total} of {total}: {organisation}/{RESULTS_REPO}")
+        say(f"{len(chosen) + 1} of {total}: {organisation}/{RESULTS_REPO}")
         addresses.append(publish_tables(f"{organisation}/{RESULTS_REPO}", say=say, **where))
+        if space is not None:
+            say(f"{total} of {total}: the Space {organisation}/{space}")
+            with tempfile.TemporaryDirectory() as folder:
+                site = export(Path(folder) / "site", endpoint=endpoint, say=say, only=chosen)
+                addresses.append(publish_site(site, f"{organisation}/{space}", say=say, **where))
     except BaseException:
         say(f"Stopped after {len(addresses)} of {total}. Run it again to resume: what is there is not sent again.")
         raise

@@ -375,6 +375,14 @@ def test_publish_bundled_in_the_precision_that_is_bundled(tmp_path, bundled, tab
     assert Path(path).read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
+def test_publish_bundled_with_its_page(bundled, tables, here, capsys):
+    assert main(["hub", "publish-bundled", "lab", "--space", "models", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "3 of 3: the Space lab/models" in said
+    assert any(f"as the Space lab/models to {here.url}" in line for line in said)
+    assert said.count("Dry run: nothing was sent.") == 3
+
+
 def test_publish_bundled_says_how_far_it_came(bundled, tables, here, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "wrong")
     said = []
