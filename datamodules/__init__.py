@@ -9,7 +9,6 @@ from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.features import EfficientNetLite0, FeatureScenes
 from unknot.datamodules.grid import GridDataset
 from unknot.datamodules.labels import Binned, LabelledDataModule, Labelling, Noisy, Partial, Perfect, Permuted
-from unknot.datamodules.laplace_pairs import LaplacePairDataModule
 from unknot.datamodules.matrices import Matrices, MatrixDataModule, sample_matrices
 from unknot.datamodules.own.frames import FramePairDataModule
 from unknot.datamodules.own.hdf5_scenes import HDF5Scenes
@@ -36,7 +35,7 @@ from unknot.datamodules.sets import SetDataModule
 from unknot.datamodules.splits import HeldOut, Split
 from unknot.datamodules.stream import FactorDataModule, StreamDataModule
 from unknot.datamodules.views import Coarse, Resized
-from unknot.datamodules.walks import WalkDataModule
+from unknot.datamodules.walks import LaplacePairDataModule, WalkDataModule
 from unknot.datamodules.weighted import Correlated, Weighted, with_law
 from unknot.lazy import keep_former_names
 

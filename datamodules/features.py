@@ -160,6 +160,3 @@ class FeatureScenes(SceneDataset):
     def _featured(self, scenes: SetBatch) -> SetBatch:
         low, high = self.value_range
         return scenes._replace(images=self.backbone((scenes.images - low) / (high - low)).float())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it

@@ -63,12 +63,7 @@ class PairDataModule(FactorDataModule):
             raise ValueError(
                 f"{dataset.name} has one factor; a pair needs at least two, one to change and one to share."
             )
-        if k != "rnd" and not (isinstance(k, int | np.integer) and 1 <= k <= most):
-            raise ValueError(
-                f"k must be 'rnd' or an integer from 1 to {most}, one less than the factors of {dataset.name}, "
-                f"got {k!r}."
-            )
-        self.k = k
+        self.k = check_k(k, most, f"the factors of {dataset.name}")
         self.exactly_k = exactly_k
         self.group_label = group_label
 
@@ -82,6 +77,19 @@ class PairDataModule(FactorDataModule):
         return (*images, changed) if self.group_label else images
 
 
+def check_k(k: Any, most: int, things: str) -> Any:
+    """Return how many things may change, ``"rnd"`` or a whole number up to ``most``."""
+    if k != "rnd" and not (isinstance(k, int | np.integer) and 1 <= k <= most):
+        raise ValueError(f"k must be 'rnd' or an integer from 1 to {most}, one less than {things}, got {k!r}.")
+    return k
+
+
+def num_changes(n: int, things: int, k: int | Literal["rnd"], exactly_k: bool, generator: torch.Generator) -> Tensor:
+    """Number of things to re-sample in each of ``n`` pairs: k, or fewer than all at random; half of the time one."""
+    count = torch.randint(1, things, (n,), generator=generator) if k == "rnd" else torch.full((n,), k)
+    return count if exactly_k else torch.where(torch.rand(n, generator=generator) < 0.5, 1, count)
+
+
 def resample_factors(
     space: FactorSpace,
     first: Tensor,
@@ -91,10 +99,7 @@ def resample_factors(
 ) -> tuple[Tensor, Tensor]:
     """Factors ``[N, F]`` of the second images, and the index of one re-sampled factor of each pair ``[N]``."""
     n, num_factors = first.shape
-    count = torch.randint(1, num_factors, (n,), generator=generator) if k == "rnd" else torch.full((n,), k)
-    if not exactly_k:
-        sparse = torch.rand(n, generator=generator) < 0.5
-        count = torch.where(sparse, 1, count)
+    count = num_changes(n, num_factors, k, exactly_k, generator)
     order = torch.rand(n, num_factors, generator=generator).argsort(1)  # every row a random permutation
     chosen = torch.zeros(n, num_factors, dtype=torch.bool)
     chosen.scatter_(1, order, torch.arange(num_factors) < count[:, None])

@@ -1,5 +1,6 @@
 """Walks through a ground-truth data set: drawn video, whose neighbouring frames differ by small steps."""
 
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -7,18 +8,21 @@ import torch
 from torch import Tensor
 
 from unknot.arguments import positive, whole
-from unknot.datamodules.factors import GroundTruthDataset
+from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.stream import FactorDataModule
+from unknot.datamodules.weighted import WeightedSpace
 
 Steps = Literal["laplace", "uniform"]
-MOST_TRIES = 100  # to draw a step that changes something
+MOST_TRIES = 1000  # to draw a step that changes something
 
 
 class WalkDataModule(FactorDataModule):
     """Short walks through a ground-truth data set, for models of time.
 
     A walk starts at factors drawn i.i.d. In every step each factor that is not categorical moves to a value near its
-    own, and at least one changes. Circular factors continue at their other end.
+    own, and at least one changes. Circular factors continue at their other end. Steps to combinations that a weighted
+    data set holds out are drawn again. With ``wraps=False`` the Laplace steps are the transitions "LAP" of Klindt et
+    al. (2021), on which SlowVAE is trained.
 
     A batch is ``(first, second)``, each ``[N, C, H, W]``, for walks of two frames, and ``[N, T, C, H, W]`` for longer
     ones; with factors ``(first, second, first_factors, second_factors)``, or ``(frames, factors)`` with
@@ -28,11 +32,12 @@ class WalkDataModule(FactorDataModule):
         dataset: where factors and images come from. Its factor space says which factors are ``"ordered"``,
             ``"circular"`` or ``"continuous"``.
         steps: ``"laplace"``, by which value j follows value i of n with a probability proportional to
-            exp(-rate |j - i| / log n), as in the study of SlowVAE; or ``"uniform"``, by which all values at most
-            ``reach`` away are equally likely.
-        rate: of the Laplace law; larger steps are rarer.
+            exp(-rate |j - i| / log n); or ``"uniform"``, by which all values at most ``reach`` away are equally
+            likely.
+        rate: of the Laplace law; the larger, the rarer are large steps.
         reach: of the uniform law.
         length: frames of a walk.
+        wraps: circular factors continue at their other end.
         stream: arguments of :class:`FactorDataModule`.
 
     >>> from unknot.datamodules import Rooms3D, WalkDataModule
@@ -49,6 +54,7 @@ class WalkDataModule(FactorDataModule):
         rate: float = 1.0,
         reach: int = 1,
         length: int = 2,
+        wraps: bool = True,
         **stream: Any,
     ) -> None:
         super().__init__(dataset, **stream)
@@ -56,10 +62,10 @@ class WalkDataModule(FactorDataModule):
             raise ValueError(f"steps must be 'laplace' or 'uniform', got {steps!r}.")
         positive(rate=rate)
         self.steps, self.rate, self.reach = steps, rate, whole("reach", reach)
-        self.length = whole("length", length, least=2)
+        self.length, self.wraps = whole("length", length, least=2), wraps
         space = self.dataset.factor_space
         self._laws = {
-            factor: transition_law(size, kind == "circular", steps, rate, self.reach)
+            factor: transition_law(size, wraps and kind == "circular", steps, rate, self.reach)
             for factor, (size, kind) in enumerate(zip(space.sizes, space.kinds, strict=True))
             if kind != "categorical" and size > 1
         }
@@ -73,7 +79,7 @@ class WalkDataModule(FactorDataModule):
         """One batch of walks."""
         factors = [self._factors(generator)]
         while len(factors) < self.length:
-            factors.append(next_factors(factors[-1], self._laws, generator))
+            factors.append(next_factors(self.dataset.factor_space, factors[-1], self._laws, generator))
         images = self.dataset.observe(torch.cat(factors), generator)
         if self.length == 2:
             pair = images.chunk(2)
@@ -96,14 +102,37 @@ def transition_law(size: int, circular: bool, steps: Steps, rate: float, reach: 
     return law / law.sum(1, keepdim=True)
 
 
-def next_factors(factors: Tensor, laws: dict[int, Tensor], generator: torch.Generator) -> Tensor:
-    """Factors ``[N, F]`` one step later; at least one of each row differs."""
-    after = factors.clone()
-    left = torch.arange(len(factors))
+def next_factors(
+    space: FactorSpace, factors: Tensor, laws: dict[int, Tensor], generator: torch.Generator | None = None
+) -> Tensor:
+    """Factors ``[N, F]`` one step later; at least one of each row differs.
+
+    >>> space = FactorSpace(("shape", "x"), (3, 32), kinds=("categorical", "ordered"))
+    >>> laws = {1: transition_law(32, False, "laplace", 1.0, 1)}
+    >>> next_factors(space, torch.tensor([[1, 10], [2, 31]]), laws, torch.Generator().manual_seed(0))[:, 0]
+    tensor([1, 2])
+    """
+    after, left = factors.clone(), torch.arange(len(factors))
     for _ in range(MOST_TRIES):
         for factor, law in laws.items():
             after[left, factor] = torch.multinomial(law[factors[left, factor]], 1, generator=generator)[:, 0]
-        left = left[(after[left] == factors[left]).all(1)]
+        bad = (after[left] == factors[left]).all(1)
+        if isinstance(space, WeightedSpace):
+            bad |= space.weights[tuple(after[left, column] for column in space.columns)] == 0
+        left = left[bad]
         if not len(left):
-            break
-    return after
+            return after
+    raise ValueError(
+        f"{len(left)} of {len(factors)} examples found no step in {MOST_TRIES} tries. Lower `rate`, or hold fewer "
+        "combinations of factors out."
+    )
+
+
+class LaplacePairDataModule(WalkDataModule):
+    """Former name of ``WalkDataModule(dataset, rate=rate, length=num_frames, wraps=False)``."""
+
+    def __init__(
+        self, dataset: GroundTruthDataset, rate: float = 1.0, num_frames: int | None = None, **stream: Any
+    ) -> None:
+        warnings.warn("LaplacePairDataModule is now WalkDataModule(..., wraps=False).", FutureWarning, stacklevel=2)
+        super().__init__(dataset, rate=rate, length=num_frames or 2, wraps=False, **stream)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unknot.arguments import height_and_width, two_numbers
-from unknot.datamodules.scenes.layout import Property, SceneDataset, SetBatch
+from unknot.datamodules.scenes.layout import Property, SceneDataset, SetBatch, check_crop, cropped
 
 IMAGES, MASKS = ("image", "images"), ("mask", "masks", "segmentation")
 LABELS = ("visibility", "num_actual_objects")  # what is no property of an object
@@ -63,7 +63,7 @@ class HDF5Scenes(SceneDataset):
         max_objects: int | None = None,
         value_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        self.path, self.background, self.crop = Path(path), background, crop
+        self.path, self.background = Path(path), background
         self.value_range = two_numbers(value_range)
         self._file: Any = None
         with self._reading() as file:
@@ -76,11 +76,9 @@ class HDF5Scenes(SceneDataset):
                 raise ValueError(
                     f"{path}: `{self._images}` has shape {list(arrays[self._images].shape)}, expected [N, H, W, 3]."
                 )
-            if crop is not None:
-                top, bottom, left, right = crop
-                if not (0 <= top < bottom <= height and 0 <= left < right <= width):
-                    raise ValueError(f"crop must lie within images of {height} x {width}, got {crop!r}.")
-                height, width = bottom - top, right - left
+            self.crop = check_crop(crop, (height, width))
+            if self.crop is not None:
+                height, width = self.crop[1] - self.crop[0], self.crop[3] - self.crop[2]
             self.image_size = (height, width) if image_size is None else height_and_width(image_size)
             self._chosen = _choose(arrays, count, properties, {self._images, self._masks}, self.path)
             rows = [array.shape[1] for name, array in arrays.items() if name in {*self._chosen, "visibility"}]
@@ -136,7 +134,7 @@ class HDF5Scenes(SceneDataset):
 
     def _resized(self, images: Tensor) -> Tensor:
         scale = 255.0 if images.dtype == torch.uint8 else 1.0
-        images = self._cropped(images.permute(0, 3, 1, 2)).float() / scale
+        images = cropped(images.permute(0, 3, 1, 2), self.crop).float() / scale
         if tuple(images.shape[2:]) != self.image_size:
             images = F.interpolate(images, self.image_size, mode="bilinear", antialias=True).clamp(0, 1)
         low, high = self.value_range
@@ -148,14 +146,8 @@ class HDF5Scenes(SceneDataset):
             masks = masks[..., 0]
         if masks.ndim == 4:  # one mask for each object
             masks = masks.float().argmax(1)
-        masks = self._cropped((masks.long() - (self.background - 1)).clamp(min=0)[:, None])
+        masks = cropped((masks.long() - (self.background - 1)).clamp(min=0)[:, None], self.crop)
         return F.interpolate(masks.float(), self.image_size, mode="nearest-exact")[:, 0].to(torch.uint8)
-
-    def _cropped(self, images: Tensor) -> Tensor:
-        if self.crop is None:
-            return images
-        top, bottom, left, right = self.crop
-        return images[..., top:bottom, left:right]
 
     @contextmanager
     def _reading(self, keep: bool = False) -> Iterator[Any]:

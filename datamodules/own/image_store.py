@@ -141,7 +141,7 @@ class Undecoded:
         numbers, bad = index.tolist(), Bad()
         images = decode_all(self.source.get(numbers), self.reading, bad)
         if bad:
-            named = [(numbers[place], reason) for place, reason in bad]
+            named = [(numbers[place], reason) for place, reason in sorted(bad)]
             raise _unreadable(self.source, named, self.reading)
         return torch.from_numpy(np.stack(images))
 

@@ -1,6 +1,5 @@
 """Labels of users' images: factors of variation, from a table or an array, for all of them or for some."""
 
-import csv
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unknot.datamodules.own.image_store import MOST_NAMED
-from unknot.datamodules.own.sources import INSTALL, Classes, Columns
+from unknot.datamodules.own.sources import INSTALL, Classes, Columns, read_csv
 from unknot.labels import MISSING, Column, Kind, read_column
 
 
@@ -115,8 +114,7 @@ def read_cells(labels: Any) -> dict[str, Any] | None:
             raise FileNotFoundError(f"{path}: no such file. Give the path of a CSV or parquet table of labels.")
         if path.suffix.lower() == ".parquet":
             return _from_parquet(path)
-        header, rows = _read_csv(path)
-        return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+        return dict(read_csv(path))
     if isinstance(labels, Mapping):
         return _from_mapping(labels)
     if hasattr(labels, "columns") and hasattr(labels, "index"):  # a DataFrame of pandas, which need not be installed
@@ -214,21 +212,6 @@ def _is_keyed(columns: Mapping[str, Any], images: Sequence[str], title: str) -> 
         all(isinstance(cell, str) for cell in cells)
         and (len(set(cells)) == len(cells) > 2 and any("." in cell for cell in cells))
     )
-
-
-def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}: not a CSV table with a header ({error}).") from None
-    header = [name.strip() for name in header]
-    if len(set(header)) != len(header):
-        raise ValueError(f"{path}: two columns of the same name in its header: {', '.join(header)}.")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ValueError(f"{path}: row {number} has {len(row)} cells, the header {len(header)}.")
-    return header, rows
 
 
 def _by_name(columns: Mapping[str, Any], images: Sequence[str], title: str, lenient: bool) -> dict[str, Any]:

@@ -459,7 +459,7 @@ def from_path(path: Path, image_key: str | None) -> Source:
             raise FileNotFoundError(f"{path}: no such file.")
         return Tar([path], image_key) if path.suffix.lower() == ".tar" else Parquet(path, image_key)
     if path.is_file() and path.suffix.lower() == ".csv":
-        return from_frame_columns(_csv_columns(path), image_key, str(path), path.parent)
+        return from_frame_columns(read_csv(path), image_key, str(path), path.parent)
     if path.is_file():
         raise ValueError(
             f"{path}: not a kind of file that holds images; expected a folder, .parquet, .tar, .csv or .npy."
@@ -583,15 +583,20 @@ def _below(folder: Path, suffix: str) -> list[Path]:
     return sorted(found, key=lambda path: [natural_order(part) for part in path.parts])
 
 
-def _csv_columns(path: Path) -> dict[str, list[Any]]:
+def read_csv(path: Path) -> dict[str, list[str]]:
+    """The columns of a CSV table with a header."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
+            header, *rows = [row for row in csv.reader(file) if row]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path}: not a CSV table with a header ({error}).") from None
-    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise ValueError(f"{path}: expected a header and rows of as many cells as it has.")
-    return {name.strip(): list(cells) for name, *cells in zip(*rows, strict=True)}
+    header = [name.strip() for name in header]
+    if len(set(header)) != len(header):
+        raise ValueError(f"{path}: two columns of the same name in its header: {', '.join(header)}.")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}: row {number} has {len(row)} cells, the header {len(header)}.")
+    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
 
 
 def bytes_or_path(cell: Any, folder: Path = Path()) -> Any:

@@ -12,7 +12,15 @@ from torch import Tensor
 from unknot.arguments import height_and_width, two_numbers, whole
 from unknot.datamodules.grid import Records, fingerprint, with_progress
 from unknot.datamodules.own.decode import load_image, naming
-from unknot.datamodules.scenes.layout import CLEVR_PROPERTIES, SceneDataset, Scenes, SetBatch, objects_of
+from unknot.datamodules.scenes.layout import (
+    CLEVR_PROPERTIES,
+    SceneDataset,
+    Scenes,
+    SetBatch,
+    check_crop,
+    cropped,
+    objects_of,
+)
 from unknot.files import cache_dir
 
 DISCOVERY_CROP = (29, 221, 64, 256)
@@ -98,7 +106,7 @@ class CLEVR(SceneDataset):
         with naming(self.paths[0]):
             first = load_image(self.paths[0])
         self.frame = (first.height, first.width)
-        self.crop = None if crop is None else _check_crop(crop, self.frame)
+        self.crop = check_crop(crop, self.frame)
         self.scenes = Scenes.from_annotations(kept, self.frame, origin=str(listing))
         """Layouts of all scenes, in the order of the images."""
         self._targets = self.scenes.targets(self.max_objects)
@@ -145,7 +153,7 @@ class CLEVR(SceneDataset):
         with naming(self.paths[number]):
             pixels = torch.from_numpy(np.array(load_image(self.paths[number])))
         image = torch.nn.functional.interpolate(
-            self._cropped(pixels).permute(2, 0, 1)[None].float(),
+            cropped(pixels.permute(2, 0, 1)[None], self.crop).float(),
             self.image_size,
             mode="bilinear",
             antialias=self.antialias,
@@ -161,30 +169,8 @@ class CLEVR(SceneDataset):
             raise ValueError(
                 f"{path}: not a mask of this scene; expected one 8-bit channel with values from 0 to {objects}."
             )
-        ids = self._cropped(ids)[None, None].to(torch.uint8)
+        ids = cropped(ids[None, None], self.crop).to(torch.uint8)
         return image, torch.nn.functional.interpolate(ids, self.image_size, mode="nearest-exact")[0, 0]
-
-    def _cropped(self, pixels: Tensor) -> Tensor:
-        if self.crop is None:
-            return pixels
-        top, bottom, left, right = self.crop
-        return pixels[top:bottom, left:right]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it
-
-
-def _check_crop(crop: Any, frame: tuple[int, int]) -> tuple[int, int, int, int]:
-    try:
-        top, bottom, left, right = map(int, crop)
-        if not (0 <= top < bottom <= frame[0] and 0 <= left < right <= frame[1]):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"crop must be four whole numbers (top, bottom, left, right) within images of {frame[0]} x {frame[1]}, "
-            f"got {crop!r}."
-        ) from None
-    return top, bottom, left, right
 
 
 def read_annotations(path: Path) -> list[dict[str, Any]]:

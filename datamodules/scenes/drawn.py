@@ -115,6 +115,3 @@ class DrawnScenes(SceneDataset):
                 part.numpy() for part in self.sample(CHUNK_SCENES, generator)
             )
             yield chunk[: self.num_scenes - start]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_records": None}  # worker processes map the file again instead of copying it

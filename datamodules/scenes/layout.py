@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -258,6 +259,31 @@ def fit_camera(coords: Tensor, pixel_coords: Tensor, frame: tuple[int, int] = FR
         update, _ = torch.linalg.solve_ex(jacobian.mT @ jacobian, jacobian.mT @ rows[..., None])
         position = (position - update[..., 0].nan_to_num(0.0)).clamp(start - 1, start + 1)
     return position.float()
+
+
+Crop = tuple[int, int, int, int]
+"""Top, bottom, left and right, in pixels."""
+
+
+def check_crop(crop: Any, frame: tuple[int, int]) -> Crop | None:
+    """Return a crop within images of this (height, width), or ``None`` for none."""
+    if crop is None:
+        return None
+    try:
+        top, bottom, left, right = map(operator.index, crop)
+        if not (0 <= top < bottom <= frame[0] and 0 <= left < right <= frame[1]):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"crop must be four whole numbers (top, bottom, left, right) within images of {frame[0]} x {frame[1]}, "
+            f"got {crop!r}."
+        ) from None
+    return top, bottom, left, right
+
+
+def cropped(images: Tensor, crop: Crop | None) -> Tensor:
+    """Part of images ``[..., H, W]`` that a crop shows."""
+    return images if crop is None else images[..., crop[0] : crop[1], crop[2] : crop[3]]
 
 
 class SceneDataset(Licensed, Dataset[SetBatch]):

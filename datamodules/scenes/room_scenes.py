@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from unknot.datamodules.scenes.drawn import DrawnScenes
 from unknot.datamodules.scenes.layout import Property
-from unknot.datamodules.scenes.raycast import Camera, Hits, Kind, Solids, cast, look_at, normals, points, rays
-from unknot.datamodules.scenes.rooms3d import CAMERA_DISTANCE, CAMERA_HEIGHT, FOCAL, HALF_ROOM, LAMP, TARGET_HEIGHT
+from unknot.datamodules.scenes.raycast import Camera, Kind, Solids, cast, rays
+from unknot.datamodules.scenes.rooms3d import HALF_ROOM, LAMP, object_light, view_from
 from unknot.datamodules.scenes.sprites import hsv_to_rgb, real_rows
 
 SHAPES = (Kind.CUBE, Kind.CYLINDER, Kind.SPHERE, Kind.CAPSULE)
@@ -118,7 +118,7 @@ class RoomScenes(DrawnScenes):
     def _masks(
         self, shape: Tensor, scale: Tensor, place: Tensor, real: Tensor, azimuth: Tensor, size: tuple[int, int]
     ) -> Tensor:
-        camera = _camera(azimuth)
+        camera = view_from(azimuth)
         solids, row = _solids(shape, scale, place, real)
         masks = (_surface(camera, size)[0] + self.max_objects + 1) if self.surfaces else None
         flat = torch.zeros(len(shape) * size[0] * size[1], dtype=torch.int64) if masks is None else masks.flatten()
@@ -145,13 +145,6 @@ def _place(n: int, most: int, generator: torch.Generator | None) -> tuple[Tensor
             fits &= good.any(1)
         left = left[~fits]
     return scale, place
-
-
-def _camera(azimuth: Tensor) -> Camera:
-    """Cameras at angles ``[B]`` to the middle of the room."""
-    height = torch.full_like(azimuth, CAMERA_HEIGHT)
-    position = torch.stack([CAMERA_DISTANCE * azimuth.sin(), -CAMERA_DISTANCE * azimuth.cos(), height], dim=1)
-    return look_at(position, torch.tensor([0.0, 0.0, TARGET_HEIGHT]), focal=(FOCAL, FOCAL))
 
 
 def _solids(shape: Tensor, scale: Tensor, place: Tensor, real: Tensor) -> tuple[Solids, Tensor]:
@@ -191,7 +184,7 @@ def _draw(
     size: tuple[int, int],
 ) -> Tensor:
     """Images ``[B, 3, H, W]`` of scenes whose floor, walls, sky and objects have ``colors`` ``[B, 3 + M, 3]``."""
-    camera = _camera(azimuth)
+    camera = view_from(azimuth)
     surface, point = _surface(camera, size)
     way = torch.tensor(LAMP) - point
     distance = way.norm(dim=-1)
@@ -207,17 +200,7 @@ def _draw(
     solids, row = _solids(shape, scale, place, real)
     if len(row):
         hits = cast(camera, solids, size)
-        matte, gloss = _lit(camera, solids, hits)
+        matte, gloss = object_light(camera, solids, hits)
         object_colors = colors[solids.scene, 3 + row]
         image[hits.pixel] = matte[:, None] * object_colors[hits.solid] + gloss[:, None]
     return image.view(-1, *size, 3).permute(0, 3, 1, 2).contiguous()
-
-
-def _lit(camera: Camera, solids: Solids, hits: Hits) -> tuple[Tensor, Tensor]:
-    """Matte light, which takes the colour of the object, and gloss, which does not, of every hit: each ``[V]``."""
-    point, normal = points(hits, solids), normals(hits, solids, bevel=0.06)
-    toward = F.normalize(torch.tensor(LAMP)[:, None] - point, dim=0)
-    view = F.normalize(camera.position[solids.scene[hits.solid]].T - point, dim=0)
-    halfway = F.normalize(toward + view, dim=0)
-    facing = (toward * normal).sum(0).clamp(min=0)
-    return 0.4 + 0.08 * normal[2] + 0.4 * facing, 0.12 * (halfway * normal).sum(0).clamp(min=0) ** 40

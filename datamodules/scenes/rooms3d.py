@@ -95,16 +95,20 @@ def _cast_view(azimuth: Tensor) -> Tensor:
     scale, kind = SCALES.repeat_interleave(len(KINDS)), torch.tensor(KINDS).repeat(len(SCALES))
     n, nothing = len(scale), torch.zeros(len(scale))
     solids = Solids(torch.arange(n), kind, torch.stack([nothing, nothing, scale], dim=1), scale, nothing)
-    position = torch.stack(
-        [CAMERA_DISTANCE * azimuth.sin(), -CAMERA_DISTANCE * azimuth.cos(), azimuth * 0 + CAMERA_HEIGHT]
-    )
-    camera = look_at(position[None], torch.tensor([0.0, 0.0, TARGET_HEIGHT]), focal=(FOCAL, FOCAL))
+    camera = view_from(azimuth[None])
     light = torch.zeros(4, n, *size)
     light[:2] = _room(camera, solids, size)
     camera = Camera(camera.position.expand(n, 3), camera.axes.expand(n, 3, 3), camera.focal)
     hits = cast(camera, solids, size)
     light.view(4, -1)[:, hits.pixel] = _object(camera, solids, hits)
     return torch.nn.functional.avg_pool2d(light.transpose(0, 1), SAMPLES)
+
+
+def view_from(azimuth: Tensor) -> Camera:
+    """Cameras at angles ``[B]`` to the middle of the room."""
+    height = torch.full_like(azimuth, CAMERA_HEIGHT)
+    position = torch.stack([CAMERA_DISTANCE * azimuth.sin(), -CAMERA_DISTANCE * azimuth.cos(), height], dim=1)
+    return look_at(position, torch.tensor([0.0, 0.0, TARGET_HEIGHT]), focal=(FOCAL, FOCAL))
 
 
 def _room(camera: Camera, solids: Solids, size: tuple[int, int]) -> Tensor:
@@ -140,12 +144,16 @@ def _room(camera: Camera, solids: Solids, size: tuple[int, int]) -> Tensor:
 
 def _object(camera: Camera, solids: Solids, hits: Hits) -> Tensor:
     """Light from floor and walls, which is zero, from the object where it is hit, and its gloss: ``[4, V]``."""
+    matte, gloss = object_light(camera, solids, hits)
+    nothing = torch.zeros_like(matte)
+    return torch.stack([nothing, nothing, matte, gloss])
+
+
+def object_light(camera: Camera, solids: Solids, hits: Hits) -> tuple[Tensor, Tensor]:
+    """Matte light, which takes the colour of the object, and gloss, which does not, of every hit: each ``[V]``."""
     point, normal = points(hits, solids), normals(hits, solids, bevel=0.06)
     toward = torch.nn.functional.normalize(torch.tensor(LAMP)[:, None] - point, dim=0)
     view = torch.nn.functional.normalize(camera.position[solids.scene[hits.solid]].T - point, dim=0)
     halfway = torch.nn.functional.normalize(toward + view, dim=0)
     facing = (toward * normal).sum(0).clamp(min=0)
-    matte = 0.4 + 0.08 * normal[2] + 0.4 * facing
-    gloss = 0.12 * (halfway * normal).sum(0).clamp(min=0) ** 40
-    nothing = torch.zeros_like(matte)
-    return torch.stack([nothing, nothing, matte, gloss])
+    return 0.4 + 0.08 * normal[2] + 0.4 * facing, 0.12 * (halfway * normal).sum(0).clamp(min=0) ** 40

@@ -12,6 +12,7 @@ from unknot.arguments import height_and_width
 from unknot.clevr_objects import COLORS, MATERIALS, SHAPES, SIZES
 from unknot.datamodules.factors import FactorSpace
 from unknot.datamodules.grid import Bytes, GridDataset
+from unknot.datamodules.pairs import check_k, num_changes
 from unknot.datamodules.scenes.clevr_scenes import (
     DIRECTIONS,
     MARGIN,
@@ -123,12 +124,8 @@ class ScenePairDataModule(StreamDataModule):
         if not isinstance(dataset, ClevrScenes) or not dataset.endless:
             raise ValueError(f"dataset must be endless ClevrScenes, without num_scenes, got {dataset!r}.")
         most = len(PROPERTIES) * dataset.min_objects - 1
-        if k != "rnd" and not (isinstance(k, int | np.integer) and 1 <= k <= most):
-            raise ValueError(
-                f"k must be 'rnd' or an integer from 1 to {most}, one less than the properties of "
-                f"{dataset.min_objects} objects, got {k!r}."
-            )
-        self.dataset, self.k, self.exactly_k = dataset, k, exactly_k
+        self.dataset, self.exactly_k = dataset, exactly_k
+        self.k = check_k(k, most, f"the properties of {dataset.min_objects} objects")
         self.group_label, self.with_targets = group_label, with_targets
 
     @property
@@ -152,10 +149,7 @@ def choose_properties(
     real: Tensor, k: int | Literal["rnd"], exactly_k: bool, min_objects: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Properties to re-sample, bool ``[B, M, 5]``, of objects ``[B, M]``, and the number of one of them ``[B]``."""
-    n, most = len(real), len(PROPERTIES) * min_objects
-    count = torch.randint(1, most, (n,), generator=generator) if k == "rnd" else torch.full((n,), k)
-    if not exactly_k:
-        count = torch.where(torch.rand(n, generator=generator) < 0.5, 1, count)
+    count = num_changes(len(real), len(PROPERTIES) * min_objects, k, exactly_k, generator)
     there = real.repeat_interleave(len(PROPERTIES), dim=1)
     order = (torch.rand(there.shape, generator=generator) + ~there).argsort(1)  # of those that are there first
     chosen = torch.zeros_like(there).scatter_(1, order, torch.arange(there.shape[1]) < count[:, None])

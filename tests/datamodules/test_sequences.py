@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from unknot.datamodules import DSprites, HeldOut, InterventionalPong, LaplacePairDataModule
+from unknot.datamodules import DSprites, HeldOut, InterventionalPong, LaplacePairDataModule, WalkDataModule
 from unknot.datamodules.factors import FactorSpace
-from unknot.datamodules.laplace_pairs import laplace_step
 from unknot.datamodules.scenes import pong
+from unknot.datamodules.walks import next_factors, transition_law
 
 
 def generator() -> torch.Generator:
@@ -18,7 +18,8 @@ def generator() -> torch.Generator:
 def test_steps_follow_the_law_and_something_changes() -> None:
     space = FactorSpace(("shape", "x", "y"), (3, 8, 5), kinds=("categorical", "ordered", "circular"))
     before = torch.tensor([[2, 3, 1]]).expand(100_000, 3)
-    after = laplace_step(space, before, rate=1.0, generator=generator())
+    laws = {factor: transition_law(space.sizes[factor], False, "laplace", 1.0, 1) for factor in (1, 2)}
+    after = next_factors(space, before, laws, generator())
     assert bool((after[:, 0] == 2).all())
     assert bool((after != before).any(1).all())
     x = torch.exp(-(torch.arange(8) - 3).abs() / math.log(8))
@@ -31,23 +32,21 @@ def test_steps_follow_the_law_and_something_changes() -> None:
 
 
 def test_pairs_videos_and_held_out_combinations() -> None:
-    pairs = LaplacePairDataModule(DSprites(), batch_size=6, seed=0, with_factors=True)
+    pairs = WalkDataModule(DSprites(), wraps=False, batch_size=6, seed=0, with_factors=True)
     first, second, before, after = next(iter(pairs.train_dataloader()))
     assert torch.equal(first, DSprites().observe(before))
     assert torch.equal(second, DSprites().observe(after))
-    video, factors = next(
-        iter(
-            LaplacePairDataModule(DSprites(), num_frames=4, batch_size=3, seed=0, with_factors=True).train_dataloader()
-        )
-    )
+    with pytest.warns(FutureWarning, match=r"is now WalkDataModule\(\.\.\., wraps=False\)"):
+        former = LaplacePairDataModule(DSprites(), num_frames=4, batch_size=3, seed=0, with_factors=True)
+    video, factors = next(iter(former.train_dataloader()))
     assert video.shape == (3, 4, 1, 64, 64)
     assert torch.equal(video[:, 2], DSprites().observe(factors[:, 2]))
     held_out = HeldOut(DSprites(), {"shape": (1, 1), "pos_x": (0.5, 1)})
-    *_, before, after = LaplacePairDataModule(held_out, batch_size=2000, with_factors=True).draw(generator())
+    *_, before, after = WalkDataModule(held_out, wraps=False, batch_size=2000, with_factors=True).draw(generator())
     for frame in (before, after):
         assert not bool(((frame[:, 0] == 2) & (frame[:, 3] >= 16)).any())
     with pytest.raises(ValueError, match="All factors of"):
-        LaplacePairDataModule(OnlyClasses())
+        WalkDataModule(OnlyClasses())
 
 
 class OnlyClasses(DSprites):

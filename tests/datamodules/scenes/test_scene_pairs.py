@@ -164,7 +164,7 @@ def test_walks_take_small_steps() -> None:
 def test_laplace_steps_follow_their_law() -> None:
     law = transition_law(7, False, "laplace", 1.0, 1)
     start = torch.full((40_000, 2), 3)
-    after = next_factors(start, {0: law}, seeded())[:, 0]
+    after = next_factors(FactorSpace(("x",), (7,)), start, {0: law}, seeded())[:, 0]
     seen = after.bincount(minlength=7) / len(after)
     expected = law[3].clone()
     expected[3] = 0  # something changes
