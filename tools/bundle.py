@@ -76,6 +76,7 @@ def ship(
         repeats: draws of these samples; with more than one the card tells their spread.
     """
     model = load(trained.model)
+    model.trained_on = trained.scored_on or model.trained_on  # what the page draws and `unknot evaluate` scores by
     notes = list(trained.notes)
     if model.training_only:
         notes.append(f"It comes without its {' and '.join(model.training_only)}, which serves training alone.")

@@ -33,6 +33,7 @@ class Trained:
     core_seconds: float | None = None
     commit: str | None = None
     notes: tuple[str, ...] = ()
+    scored_on: str | None = None
     scores: Mapping[str, Any] = field(default_factory=dict)
     """``scores`` and their ``protocol``, where it was scored already."""
 
@@ -47,6 +48,8 @@ class Recipe:
         study: name of a study, one of whose jobs it is.
         where: settings of that job, as columns of the study's table.
         best: where several jobs have them, the score that is highest.
+        scored_on: name of the data set that it is scored and shown on, where that is not the one it was trained on.
+        note: sentence on its training, for the card.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Recipe:
     study: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
     best: str | None = None
+    scored_on: str | None = None
+    note: str | None = None
 
     def __post_init__(self) -> None:
         if (self.fit is None) == (self.study is None):
@@ -80,7 +85,8 @@ class Recipe:
             raise NotTrained(f"{last} has no trained model")
         curves = tuple(curve for folder in folders if (curve := RunFolder(folder).curve))
         command = f"unknot fit {self.fit}" if self.fit else "unknot fit --config training.yaml"
-        return _trained(run, command, curves, _schedules(run.settings()))
+        notes = (*_schedules(run.settings()), *([self.note] if self.note else []))
+        return replace(_trained(run, command, curves, notes), scored_on=self.scored_on)
 
     def only(self, plan: "Plan") -> "Plan":
         """The part of a study's plan that the checkpoint needs."""

@@ -75,7 +75,7 @@ class VideoFile(Source):
                     raise ValueError(f"{self.path}: this file has no video.")
                 yield from container.decode(video=0)
         except self._error as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
             raise ValueError(
                 f"{self.path}: not a video that can be read ({reason}). Copy or convert it again."
             ) from None
@@ -218,7 +218,7 @@ def _open(frames: object, reading: Reading) -> list[tuple[str, Pictures]]:
             return _open([folder], reading)
         if not folder.is_dir():
             raise FileNotFoundError(
-                f"{folder}: no such folder. Give a video file, a folder of images, or of folders of images."
+                f"{folder}: no such file or folder. Give a video file, a folder of images, or of folders of images."
             )
         parts = [
             part

@@ -159,7 +159,7 @@ class HDF5Scenes(SceneDataset):
         try:
             file = self._file or h5py.File(self.path, "r")
         except OSError as error:
-            raise ValueError(f"{self.path}: not a whole HDF5 file ({error}). Copy or download it again.") from error
+            raise ValueError(f"{self.path}: not a whole HDF5 file ({error}). Copy or download it again.") from None
         if keep:
             self._file = file
         try:

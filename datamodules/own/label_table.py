@@ -220,7 +220,7 @@ def _by_name(columns: Mapping[str, Any], images: Sequence[str], title: str, leni
     rows: dict[str, int] = {}
     for number, cell in enumerate(columns[first]):
         if rows.setdefault(str(cell).strip(), number) != number:
-            raise ValueError(f"{title}: two rows for {cell}.")
+            raise ValueError(f"{title}: two rows for {cell}. Keep one of them.")
     if rows.keys().isdisjoint(images):
         raise ValueError(
             f"{title}: no row for any of {len(images)} images, such as {images[0]}; its first column "

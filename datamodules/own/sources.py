@@ -184,7 +184,7 @@ class Tar(Source):
         for name, field in zip(names, fields, strict=True):
             if self.image_key not in field:
                 raise ValueError(
-                    f"{self.title}: example {name!r} has no {self.image_key!r}; there are {', '.join(field)}."
+                    f"{self.title}: example {name!r} has no {self.image_key!r}, only {', '.join(field)}. Leave it out."
                 )
             entries.append(field[self.image_key])
         self.names = tuple(names) if len(set(names)) == len(names) else ()
@@ -587,9 +587,11 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     """The columns of a CSV table with a header."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]
+            header, *rows = [row for row in csv.reader(file) if row] or [[]]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path}: not a CSV table with a header ({error}).") from None
+    if not header:
+        raise ValueError(f"{path}: this table is empty; expected a header and a row for each image.")
     header = [name.strip() for name in header]
     if len(set(header)) != len(header):
         raise ValueError(f"{path}: two columns of the same name in its header: {', '.join(header)}.")

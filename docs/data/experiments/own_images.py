@@ -52,18 +52,48 @@ def ours(source: Any, **options: Any) -> Iterable[Any]:
     return data.train_dataloader()
 
 
-def stream(folder: Path) -> Iterable[Any]:
-    """Of a Hugging Face stream of parquet."""
+def parquet_stream(folder: Path) -> Any:
+    """The parquet as a ``datasets.IterableDataset``."""
     import datasets
 
-    data = datasets.load_dataset(
-        "parquet",
-        data_files=str(folder / "images.parquet"),
-        split="train",
-        streaming=True,
-        cache_dir=str(folder / "hf"),
-    )
+    files, cache = str(folder / "images.parquet"), str(folder / "hf")
+    return datasets.load_dataset("parquet", data_files=files, split="train", streaming=True, cache_dir=cache)
+
+
+def tar_stream(folder: Path) -> Any:
+    """The shard as a ``webdataset.WebDataset``."""
+    import webdataset
+
+    return webdataset.WebDataset(str(folder / "images.tar"), shardshuffle=False, empty_check=False)
+
+
+def ours_streamed(data: Any) -> Iterable[Any]:
+    """The training batches of an ImageDataModule of a stream."""
     return ours(data, steps_per_epoch=int(os.environ["COUNT"]) // 64)
+
+
+def to_tensor() -> Any:
+    """Transform of torchvision that resizes an image and makes it a tensor."""
+    from torchvision import transforms
+
+    return transforms.Compose([transforms.Resize(SIDE), transforms.ToTensor()])
+
+
+def datasets_streamed(folder: Path) -> Iterable[Any]:
+    """``datasets`` streaming, shuffled in a buffer, with a DataLoader."""
+    from torch.utils.data import DataLoader
+
+    transform = to_tensor()
+    data = parquet_stream(folder).shuffle(seed=0, buffer_size=1024)
+    return DataLoader(data.map(lambda row: {"image": transform(row["image"].convert("RGB"))}), 64)
+
+
+def webdataset_streamed(folder: Path) -> Iterable[Any]:
+    """``webdataset`` with its own decoder, shuffled in a buffer, with a DataLoader."""
+    from torch.utils.data import DataLoader
+
+    data = tar_stream(folder).shuffle(1024).decode("pilrgb").to_tuple("jpg").map_tuple(to_tensor())
+    return DataLoader(data.batched(64), batch_size=None)
 
 
 def hugging_face(folder: Path) -> Any:
@@ -76,19 +106,17 @@ def hugging_face(folder: Path) -> Any:
 def image_folder(folder: Path) -> Iterable[Any]:
     """Torchvision's ImageFolder with a DataLoader."""
     from torch.utils.data import DataLoader
-    from torchvision import datasets, transforms
+    from torchvision import datasets
 
-    transform = transforms.Compose([transforms.Resize(SIDE), transforms.ToTensor()])
-    return DataLoader(datasets.ImageFolder(str(folder / "photos"), transform), 64, shuffle=True)
+    return DataLoader(datasets.ImageFolder(str(folder / "photos"), to_tensor()), 64, shuffle=True)
 
 
 def datasets_torch(folder: Path) -> Iterable[Any]:
     """``datasets`` with a DataLoader."""
     import torch
     from torch.utils.data import DataLoader
-    from torchvision import transforms
 
-    transform = transforms.Compose([transforms.Resize(SIDE), transforms.ToTensor()])
+    transform = to_tensor()
 
     def apply(rows: dict[str, Any]) -> dict[str, Any]:
         return {"image": torch.stack([transform(image.convert("RGB")) for image in rows["image"]])}
@@ -104,7 +132,10 @@ WAYS: dict[str, Callable[[Path], Iterable[Any]]] = {
     "unknot, webdataset": lambda folder: ours(folder / "images.tar"),
     "unknot, Dataset": lambda folder: ours(hugging_face(folder)),
     "unknot, folder, no copy": lambda folder: ours(folder / "photos", max_cache_gb=0),
-    "unknot, stream": stream,
+    "datasets, stream": datasets_streamed,
+    "unknot, Dataset stream": lambda folder: ours_streamed(parquet_stream(folder)),
+    "webdataset, stream": webdataset_streamed,
+    "unknot, webdataset stream": lambda folder: ours_streamed(tar_stream(folder)),
 }
 
 
@@ -115,6 +146,8 @@ def measure(name: str, folder: Path, epochs: int, results: Any) -> None:
     torch.set_num_threads(1)
     if "datasets" in name or "Dataset" in name:
         hugging_face(folder)  # written to Arrow once, which is not measured
+    import webdataset  # noqa: F401
+
     import unknot.datamodules  # noqa: F401
 
     seconds = []
@@ -135,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--only", nargs="*", choices=WAYS, default=list(WAYS), help="some of the ways")
     options = parser.parse_args()
     os.environ["COUNT"] = str(options.count)
     spawn = multiprocessing.get_context("spawn")
@@ -143,7 +177,7 @@ def main() -> None:
         write(folder, options.count)
         print(f"{options.count:,} JPEGs of 128 pixels, at {SIDE}; seconds of processor (of clock)")
         print(f"{'':26s} {'first epoch':>16s} {'later epochs':>16s} {'peak memory':>12s} {'copy':>9s}")
-        for way in WAYS:
+        for way in options.only:
             os.environ["UNKNOT_CACHE"] = str(folder / "cache" / way.replace(" ", "-").replace(",", ""))
             results = spawn.Queue()
             process = spawn.Process(target=measure, args=(way, folder, options.epochs, results))

@@ -389,7 +389,7 @@ def test_a_useless_folder_is_named(tmp_path: Path, kind: str) -> None:
         (folder / "notes.txt").write_text("none yet")
     if kind == "empty among others":
         write(tmp_path / "others", range(10))
-    with pytest.raises(FileNotFoundError, match=r"no such folder|no images here") as refused:
+    with pytest.raises(FileNotFoundError, match=r"no such file or folder|no images here") as refused:
         read(tmp_path if kind == "empty among others" else folder)
     assert one_line(refused).startswith(f"{folder}: ")
 

@@ -13,7 +13,15 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from unknot.datamodules import ImageDataModule
+from unknot.datamodules import (
+    ClevrScenes,
+    DSprites,
+    FramePairDataModule,
+    HDF5Scenes,
+    ImageDataModule,
+    ScenePairDataModule,
+    WalkDataModule,
+)
 from unknot.datamodules.own import image_store, streams
 from unknot.lightning import pl
 from unknot.metrics import evaluate
@@ -288,6 +296,11 @@ def bad_inputs(tmp: Path) -> dict[str, tuple[Callable[[], Any], str]]:
     pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(tmp / "numbers.parquet")
     with wds.TarWriter(str(tmp / "text.tar")) as sink:
         sink.write({"__key__": "0", "txt": "no image"})
+    for name, text in {"twice": "file,a,a\nx,1,2\n", "ragged": "file,a\nx\n", "header": "file,a\n", "no": ""}.items():
+        (tmp / f"{name}.csv").write_text(text)
+    with wds.TarWriter(str(tmp / "half.tar")) as sink:
+        sink.write({"__key__": "0", "png": encoded(0)})
+        sink.write({"__key__": "1", "txt": "no image"})
     frame = pd.DataFrame({"file": ["a.png", None], "x": [1, 2]})
     data, ragged = hugging_face(), [{"image": picture(0)}, {"image": picture(1)}]
     return {
@@ -312,6 +325,15 @@ def bad_inputs(tmp: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "labels by name": (lambda: (data, {"labels": {"a.png": 1}}), "the images have numbers alone"),
         "labels of lists": (lambda: (data, {"labels": {"a": [[1]] * 30}}), "column 'a' holds a list"),
         "labels of nothing": (lambda: (data, {"labels": {"a": [None] * 30}}), "every row is empty"),
+        "two columns of a name": (lambda: tmp / "twice.csv", "two columns of the same name in its header"),
+        "a short row": (lambda: tmp / "ragged.csv", "row 2 has 1 cells, the header 2"),
+        "a header alone": (lambda: tmp / "header.csv", "has no rows"),
+        "an empty file": (lambda: tmp / "no.csv", "this table is empty"),
+        "an example without image": (lambda: tmp / "half.tar", "example '1' has no 'png', only txt"),
+        "columns without images": (lambda: data.select_columns(["third", "parity"]), "which of its columns holds"),
+        "a column that holds none": (lambda: (data, {"image_key": "third"}), "Item 0 of the data set is of type int64"),
+        "no key of a stream": (lambda: (data.to_iterable_dataset(), {"image_key": "imag"}), "Did you mean 'img'"),
+        "a stream of numbers": (lambda: data.select_columns(["third"]).to_iterable_dataset(), "which of its keys"),
         "an empty stream": (lambda: torch.utils.data.ChainDataset([]), "The stream is empty"),
         "two names": (lambda: (data, {"images": data}), "Give source; images is its former name"),
         "nothing": (lambda: None, "ImageDataModule needs images"),
@@ -332,6 +354,36 @@ def test_bad_input_is_refused_in_one_sentence_when_the_object_is_made(tmp_path: 
         assert len(message) < 320, name
         assert caught.value.__cause__ is None, name
     assert not empty_cache.exists() or not any(empty_cache.iterdir())
+
+
+def test_bad_input_of_the_other_ways_in_is_refused_in_one_sentence(tmp_path: Path, empty_cache: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("av")
+    (tmp_path / "film.mp4").write_bytes(b"no video" * 100)
+    (tmp_path / "broken.h5").write_bytes(b"no archive" * 100)
+    for name, images in {"gray": np.zeros((3, 8, 8, 1)), "good": np.zeros((3, 8, 8, 3))}.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["image"] = images
+    cases: dict[str, Callable[[], Any]] = {
+        r"film\.mp4: not a video that can be read": lambda: FramePairDataModule(tmp_path / "film.mp4").prepare_data(),
+        r"x\.mp4: no such file or folder": lambda: FramePairDataModule(tmp_path / "x.mp4").prepare_data(),
+        r"x\.h5: no such file": lambda: HDF5Scenes(tmp_path / "x.h5"),
+        "not a whole HDF5 file": lambda: HDF5Scenes(tmp_path / "broken.h5"),
+        r"shape \[3, 8, 8, 1\], expected \[N, H, W, 3\]": lambda: HDF5Scenes(tmp_path / "gray.h5"),
+        "within images of 8 x 8": lambda: HDF5Scenes(tmp_path / "good.h5", crop=(0, 9, 0, 9)),
+        "no array 'z'": lambda: HDF5Scenes(tmp_path / "good.h5", properties={"z": None}),
+        "steps must be 'laplace' or": lambda: WalkDataModule(DSprites(), steps="x"),  # type: ignore[arg-type]
+        "length must be a whole number of at least 2": lambda: WalkDataModule(DSprites(), length=1),
+        "must be a ground-truth data set": lambda: WalkDataModule(3),  # type: ignore[arg-type]
+        "must be endless ClevrScenes": lambda: ScenePairDataModule(DSprites()),  # type: ignore[arg-type]
+        "from 1 to 14, one less than the properties": lambda: ScenePairDataModule(ClevrScenes(32), k=99),
+    }
+    for reason, make in cases.items():
+        with pytest.raises((ValueError, FileNotFoundError), match=reason) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+        assert caught.value.__cause__ is None, reason
+    assert not empty_cache.exists() or not any(path.suffix == ".npy" for path in empty_cache.iterdir())
 
 
 def test_an_undecodable_image_is_named_and_nothing_is_left(tmp_path: Path, empty_cache: Path) -> None:
