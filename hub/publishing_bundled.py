@@ -76,8 +76,8 @@ def publish_bundled(
         addresses.append(publish_tables(f"{organisation}/{RESULTS_REPO}", say=say, **where))
         if space is not None:
             say(f"{total} of {total}: the Space {organisation}/{space}")
-            with tempfile.TemporaryDirectory() as folder:
-                site = export(Path(folder) / "site", endpoint=endpoint, say=say, only=chosen)
+            with tempfile.TemporaryDirectory() as temporary:
+                site = export(Path(temporary) / "site", endpoint=endpoint, say=say, only=chosen)
                 addresses.append(publish_site(site, f"{organisation}/{space}", say=say, **where))
     except BaseException:
         say(f"Stopped after {len(addresses)} of {total}. Run it again to resume: what is there is not sent again.")
