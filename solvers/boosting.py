@@ -334,19 +334,14 @@ def boost_variational_inference(
     middle = torch.zeros(size, dtype=dtype) if centre is None else torch.as_tensor(centre, dtype=dtype).reshape(size)
     values: list[tuple[float, float]] = []
     gaps: list[tuple[float, float]] = []
-    run = Run(
-        "boost_variational_inference",
-        False,
-        max_iterations,
-        time_limit=time_limit,
-        callback=callback,
-        progress=progress,
-    )
+    limits: dict[str, Any] = {"time_limit": time_limit, "callback": callback, "progress": progress}
+    run = Run("boost_variational_inference", False, max_iterations, **limits)
+    search = _Search(log_p, kin, oracle_steps, oracle_samples, learning_rate)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         places = middle + spread * torch.randn(starts, size, dtype=dtype)
-        first = _oracle(log_p, kin, None, 1.0, places, spread / 3, oracle_steps, oracle_samples, learning_rate)
+        first = _oracle(search, None, 1.0, places, spread / 3)
         check_integrable(log_p, kin.build(first), samples)
         mixture = Mixture(kin).with_component(first, 1.0)
         while True:
@@ -355,9 +350,7 @@ def boost_variational_inference(
             places = _places(q, middle, spread, starts)
             scale, residual = _typical_scale(q), _bounded(q, tail)
             value = _level(log_p, q, samples)
-            s = _oracle(
-                log_p, kin, residual, strength(k), places, scale, oracle_steps, oracle_samples, learning_rate, value[0]
-            )
+            s = _oracle(search, residual, strength(k), places, scale, value[0])
             gap = _gap(log_p, q, kin.build(s), value, samples)
             values.append(value)
             gaps.append(gap)
@@ -373,7 +366,8 @@ def boost_variational_inference(
                 mixture = _corrected(log_p, mixture.with_component(s, 0.0), samples, 2.0 / (k + 2.0))
         value, gap = values[-1], gaps[-1]
         if polish and run.status != Status.STOPPED and not run.expired():
-            better = _polished(log_p, mixture, polish, oracle_samples, learning_rate / 5, run.expired)
+            search = _Search(log_p, kin, polish, oracle_samples, learning_rate / 5)
+            better = _polished(search, mixture, run.expired)
             level = _level(log_p, better.distribution(), samples)
             if level[0] < value[0]:  # what the value falls by, the gap does too
                 gap = max(0.0, gap[0] - value[0] + level[0]), math.hypot(gap[1], level[1])
@@ -432,16 +426,35 @@ def _bounded(q: td.MixtureSameFamily, tail: float | None) -> LogDensity:
     return lambda points: torch.logaddexp(q.log_prob(points), floor)
 
 
+@dataclass(frozen=True)
+class _Search:
+    """The settings of black-box variational inference."""
+
+    log_p: LogDensity
+    family: Family
+    steps: int
+    samples: int
+    rate: float
+
+    def adam(self, parameters: list[Tensor], loss: Callable[[], Tensor], expired: Callable[[], bool]) -> None:
+        """Minimise by Adam with a rate that falls to a hundredth along a cosine."""
+        adam = torch.optim.Adam(parameters, lr=self.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, self.steps, eta_min=self.rate / 100)
+        for _ in range(self.steps):
+            if expired():
+                break
+            adam.zero_grad()
+            loss().backward()
+            adam.step()
+            schedule.step()
+
+
 def _oracle(
-    log_p: LogDensity,
-    family: Family,
+    search: _Search,
     log_q: LogDensity | None,
     weight: float,
     places: Tensor,
     scale: float,
-    steps: int,
-    samples: int,
-    learning_rate: float,
     level: float = math.inf,
 ) -> Parameters:
     """Black-box VI on the residual, from all places at once; the parameters of the best, as a batch of one.
@@ -449,14 +462,13 @@ def _oracle(
     Of the local maxima found, those come first that descend, E_s[log q/p] < E_q[log q/p] = ``level``: Frank-Wolfe has
     no use for another.
     """
+    log_p, family, samples = search.log_p, search.family, search.samples
     parameters = {name: value.clone().requires_grad_(True) for name, value in family.initial(places, scale).items()}
-    adam = torch.optim.Adam(list(parameters.values()), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps, eta_min=learning_rate / 100)
-    for _ in range(steps):
-        adam.zero_grad()
-        (-relbo(log_p, family.build(parameters), log_q, weight, samples).sum()).backward()
-        adam.step()
-        schedule.step()
+    search.adam(
+        list(parameters.values()),
+        lambda: -relbo(log_p, family.build(parameters), log_q, weight, samples).sum(),
+        lambda: False,
+    )
     with torch.no_grad():
         parameters = {name: value.detach() for name, value in parameters.items()}
         scores = relbo(log_p, family.build(parameters), log_q, weight, 20 * samples)
@@ -476,26 +488,20 @@ def _level(log_p: LogDensity, q: td.Distribution, samples: int) -> tuple[float, 
         return _mean(q.log_prob(points) - log_p(points))
 
 
-def _polished(
-    log_p: LogDensity, mixture: Mixture, steps: int, samples: int, rate: float, expired: Callable[[], bool]
-) -> Mixture:
+def _polished(search: _Search, mixture: Mixture, expired: Callable[[], bool]) -> Mixture:
     """All weights and components together, by Adam on Σ_i w_i E_{s_i}[log q - log p] with samples of each."""
     parameters = {name: value.clone().requires_grad_(True) for name, value in mixture.parameters.items()}
     like = next(iter(parameters.values()))
     logits = torch.as_tensor(mixture.weights).to(like).log().clamp_min(-20).requires_grad_(True)
-    adam = torch.optim.Adam([*parameters.values(), logits], lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps, eta_min=rate / 100)
-    for _ in range(steps):
-        if expired():
-            break
+
+    def loss() -> Tensor:
         components = mixture.family.build(parameters)
-        points = components.rsample((samples,))  # [S, K, d]
+        points = components.rsample((search.samples,))  # [S, K, d]
         log_s = components.log_prob(points[:, :, None])  # [S, K, K]
         log_q = torch.logsumexp(log_s + torch.log_softmax(logits, 0), dim=2)
-        adam.zero_grad()
-        ((log_q - log_p(points)).mean(0) * torch.softmax(logits, 0)).sum().backward()
-        adam.step()
-        schedule.step()
+        return ((log_q - search.log_p(points)).mean(0) * torch.softmax(logits, 0)).sum()
+
+    search.adam([*parameters.values(), logits], loss, expired)
     other = Mixture(mixture.family)
     other.parameters = {name: value.detach() for name, value in parameters.items()}
     other.weights = torch.softmax(logits.detach(), 0).double().numpy()
@@ -503,7 +509,7 @@ def _polished(
 
 
 def _places(q: td.MixtureSameFamily, centre: Tensor, spread: float, starts: int) -> Tensor:
-    """Where the oracle starts: near what is fitted, and anywhere."""
+    """Draw starts of the oracle: half of them near what is fitted, half anywhere."""
     near = q.sample((starts,))
     anywhere = centre + spread * torch.randn_like(near)
     middle = near.median(0).values

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from typing_extensions import Unpack
 
 from unknot.solvers import dense
@@ -12,7 +13,7 @@ from unknot.solvers.corrections import CONE, Correction, NormCorrection, full_co
 from unknot.solvers.lines import Direction, Step, StepSize, along
 from unknot.solvers.objectives import Objective, SquaredDistance
 from unknot.solvers.result import ConeCertificate, Limits, Problem, Result, Run, Status, check_gradient, read_problem
-from unknot.solvers.structured import ActiveSet, choose, dot
+from unknot.solvers.structured import ActiveSet, Atom, choose, dot
 
 VARIANTS = ("plain", "affine-invariant", "away", "pairwise", "norm-corrective", "fully-corrective", "fnnomp")
 _ALIASES = {
@@ -125,31 +126,18 @@ def nonnegative_matching_pursuit(
             break
 
         if correction is not None:
-            before = dict(zip((atom.identity for atom in active.atoms), active.weights.tolist(), strict=True))
-            if descent > 0:
-                active.add(z, 0.0)
-            if len(active):
-                active.set_weights(correction.solve(active, point, run.expired))
-            point.land(active.combine(), correction.image(active))
-            after = dict(zip((atom.identity for atom in active.atoms), active.weights.tolist(), strict=True))
-            if run.stalled(before != after):
+            moved = correction.apply(active, point, z if descent > 0 else None, run.expired)
+            if run.stalled(moved):
                 break
             continue
 
-        direction, largest, dropped = along(z), math.inf, None
         if variant == "plain" or affine:
+            direction, largest, dropped = along(z), math.inf, None
             if size > 0 and shrink / size > descent:
                 largest = size if affine else 1.0  # along -θ/‖θ‖_𝒜, or -θ: other steps do not depend on its length
                 direction = Direction(-1 / largest, ())
-        elif len(active):
-            v, weight = active.worst(gradient)
-            ascent = v.inner(gradient)
-            if ascent <= 0:  # the origin is the worst active atom: v = 0
-                pass
-            elif descent <= 0 or (variant == "away" and ascent > descent):  # z = 0, or v gains more
-                direction, largest, dropped = along(v, -1.0), weight, v
-            elif variant == "pairwise":
-                direction, largest, dropped = Direction(0.0, ((1.0, z), (-1.0, v))), weight, v
+        else:
+            direction, largest, dropped = _corrective_direction(variant, z, descent, active, gradient)
         line = point.along(direction)
         gamma = rule(run.iteration - 1, line, largest)
         point.move(line, gamma)
@@ -163,6 +151,20 @@ def nonnegative_matching_pursuit(
         point.along(along(z)).check_bounded()
     used = correction.smoothness if isinstance(correction, NormCorrection) else rule.smoothness
     return run.result(point.x, **active.export(problem.numpy, atom_set.count(zero)), smoothness=used)
+
+
+def _corrective_direction(
+    variant: str, z: Atom, descent: float, active: ActiveSet, gradient: Tensor
+) -> tuple[Direction, float, Atom | None]:
+    """The direction of ANNMP or PWNNMP, the largest step along it, and the atom that such a step drops."""
+    if len(active):
+        v, weight = active.worst(gradient)
+        ascent = v.inner(gradient)  # if it is not positive, the origin is the worst active atom: v = 0
+        if ascent > 0 and (descent <= 0 or (variant == "away" and ascent > descent)):  # z = 0, or v gains more
+            return along(v, -1.0), weight, v
+        if ascent > 0 and variant == "pairwise":
+            return Direction(0.0, ((1.0, z), (-1.0, v))), weight, v
+    return along(z), math.inf, None
 
 
 def _step_size(f: Objective, step: Step, smoothness: float | None, variant: str) -> StepSize:

@@ -173,7 +173,7 @@ class _Quadratic(NamedTuple):
         return weights
 
     def _descend(self, weights: np.ndarray, support: np.ndarray) -> np.ndarray:
-        """To the minimum over the support, or down as far as weights stay non-negative, dropping what becomes zero."""
+        """Go to the minimum over the support, or as far as weights stay non-negative, dropping those that become 0."""
         weights, support = weights.copy(), support.copy()
         while support.any():
             places = np.flatnonzero(support)
@@ -216,6 +216,16 @@ class Correction(ABC):
     def image(self, active: ActiveSet) -> Tensor | None:
         """Σ α_i B z_i of the new weights, where the images of the atoms are known: see :meth:`Point.land`."""
         return None
+
+    def apply(self, active: ActiveSet, point: Point, z: Atom | None, expired: Callable[[], bool]) -> bool:
+        """Compute all weights again, z among them, and move the point there; False if nothing changed."""
+        before = active.by_identity()
+        if z is not None:
+            active.add(z, 0.0)
+        if len(active):
+            active.set_weights(self.solve(active, point, expired))
+        point.land(active.combine(), self.image(active))
+        return active.by_identity() != before
 
 
 class QuadraticCorrection(Correction):

@@ -76,7 +76,7 @@ class _Squares:
         return QuadraticLine(None, None, slope, lambda: square, image, bounded=True)  # type: ignore[arg-type]
 
     def move(self, line: Any, step: float, iterate: float, terms: list[tuple[float, int]]) -> None:
-        """Along the line."""
+        """Move along the line."""
         self.residual += step * line.image
         self.moves += 1
         if not self.room or not self._remember(terms):
@@ -178,7 +178,7 @@ class _Logarithms:
         return ConvexLine(None, None, slope, change, derivative, rounding, image)  # type: ignore[arg-type]
 
     def move(self, line: Any, step: float, iterate: float, terms: list[tuple[float, int]]) -> None:
-        """Along the line."""
+        """Move along the line."""
         if step in self.seen:
             self.scores, loss = self.seen[step]
         else:
@@ -406,7 +406,7 @@ class Factor:
         return True
 
     def rebuild(self, gram: np.ndarray) -> bool:
-        """Of another Gram matrix; False if it is singular."""
+        """Factorise another Gram matrix; False if it is singular."""
         factor, info = scipy.linalg.lapack.dpotrf(gram, lower=1)
         self.size = len(gram)
         self._lower = np.zeros((max(16, 2 * self.size),) * 2, order="F")
@@ -429,7 +429,7 @@ class Weights:
         self._factor: Factor | None = Factor()
 
     def products(self, index: int) -> np.ndarray:
-        """With the chosen atoms, and its square."""
+        """Inner products with the chosen atoms, and the squared norm."""
         places = [*self.chosen, index]
         if self._gram is not None:
             return self._gram[index, places]
@@ -457,7 +457,7 @@ class Weights:
         return dict(zip(self.chosen, self.values.tolist(), strict=True)) != before
 
     def _descend(self) -> bool:
-        """To the stationary point of the support, or as far as weights stay positive, dropping those that do not."""
+        """Go to the stationary point of the support, or as far as weights stay positive, dropping those that do not."""
         factor = self._factor
         assert factor is not None
         while True:

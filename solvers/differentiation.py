@@ -255,7 +255,7 @@ class _System:
             (self.slope,) = torch.autograd.grad(objective(self.leaf), self.leaf, create_graph=True)
 
     def at(self, atoms: AtomSet, over: str, nearest: Function | None) -> "_System":
-        """With the tangent space of the set at the solution."""
+        """Add the tangent space of the set at the solution."""
         gradient = self.slope.detach()
         self.eta = 1 / largest_eigenvalue(self.curve, gradient)
         self.basis = _face(atoms, gradient, over) if nearest is None else None

@@ -1001,7 +1001,7 @@ class Biases:
     columns: np.ndarray
 
     def at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Of entries (i, j)."""
+        """Biases of the entries (i, j)."""
         values: np.ndarray = self.mean + self.rows[i] + self.columns[j]
         return values
 
@@ -1033,7 +1033,7 @@ class Residuals:
         self.x = LowRankIterate(shape, torch.from_numpy((i * shape[1] + j)[order]), dtype)
 
     def iterate(self, ball: NuclearBall, run: Run) -> Result:
-        """Until the run is over."""
+        """Iterate until the run is over."""
         x = self.x
         while True:
             gradient = x.values - self.targets

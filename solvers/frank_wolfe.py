@@ -65,20 +65,6 @@ class Descent:
             self.active.move(direction, gamma, dropped if gamma >= largest else None)
         return True
 
-    def correct(self, correction: Correction, z: Atom | None) -> bool:
-        """Compute all weights again, z among them; False if they did not change."""
-        active = self.active
-        known = z is None or active.knows(z)
-        before = active.weights.copy()
-        if z is not None:
-            active.add(z, 0.0)
-        weights = correction.solve(active, self.point, self.run.expired)
-        moved = (not known and weights[-1] != 0) or (len(weights) == len(before) and bool((weights != before).any()))
-        moved = moved or bool((weights[: len(before)] != before).any())
-        active.set_weights(weights)
-        self.point.land(active.combine(), correction.image(active))
-        return moved
-
     def rebuild(self) -> None:
         """Recompute θ from its weights, now and then."""
         if self.run.iteration % REBUILD_EVERY == 0:
@@ -86,7 +72,7 @@ class Descent:
             self.point.jump(self.active.combine())
 
     def result(self, **more: Any) -> Result:
-        """With the active atoms."""
+        """Return the result with its active atoms."""
         fields = self.active.export(self.problem.numpy, self.problem.atoms.count(self.problem.zero))
         return self.run.result(self.point.x, **{**fields, "smoothness": self.rule.smoothness, **more})
 
@@ -184,7 +170,7 @@ def frank_wolfe(
         if run.finished(point.x, value, gap):
             break
         if correction is not None:
-            moved = descent.correct(correction, z)
+            moved = correction.apply(active, point, z, run.expired)
         else:
             direction, largest, dropped = Direction(-1.0, ((1.0, z),)), 1.0, None
             if variant == "pairwise":

@@ -24,7 +24,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from unknot.solvers.atoms import AtomSet, Inexact, Product, as_atoms
-from unknot.solvers.objectives import Differentiable, Objective, as_objective
+from unknot.solvers.objectives import Objective, as_objective
 from unknot.solvers.result import Result, Run, State, Status, check_gradient
 from unknot.solvers.structured import Atom, RankOne, as_tensor, choose, dot, is_finite, returns_numpy, to_user
 from unknot.solvers.terms import Agreement, Term
@@ -404,6 +404,12 @@ class Exact(StochasticObjective):
         return value
 
 
+def _exact(objective: Any) -> StochasticObjective:
+    """A deterministic objective, as the loop takes it."""
+    known = isinstance(objective, StochasticObjective) and objective.exact
+    return objective if known else Exact(as_objective(objective))
+
+
 def as_stochastic(objective: Any) -> StochasticObjective:
     """A stochastic objective; a function of two arguments is a stochastic gradient."""
     if isinstance(objective, StochasticObjective):
@@ -429,7 +435,7 @@ class UncertifiedLimits(TypedDict, total=False):
 
 
 class CertifiedLimits(UncertifiedLimits, total=False):
-    """And those of runs that have a gap to stop on."""
+    """Limits of runs that have a gap to stop on."""
 
     tol: float
     feasibility_tol: float
@@ -484,7 +490,7 @@ def homotopy_cgm(
     """
     schedule = Schedule.hcgm(beta0, step, smoothing)
     solver = Homotopy(
-        Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise, oracle_error=oracle_error
+        _exact(objective), atoms, constraints, x0, schedule, normalise=normalise, oracle_error=oracle_error
     )
     return solver.run(name="homotopy_cgm", **limits)
 
@@ -522,7 +528,7 @@ def augmented_lagrangian_cgm(
     (array([1., 0.]), True)
     """
     schedule = Schedule.cgal(beta0, step, smoothing, mean)
-    solver = Homotopy(Exact(as_objective(objective)), atoms, constraints, x0, schedule, normalise=normalise)
+    solver = Homotopy(_exact(objective), atoms, constraints, x0, schedule, normalise=normalise)
     return solver.run(name="augmented_lagrangian_cgm", **limits)
 
 
@@ -655,7 +661,7 @@ class Homotopy:
         evaluate_every: int = 1,
         name: str = "homotopy",
     ) -> Result:
-        """So many iterations more; the arguments are those of :func:`homotopy_cgm`."""
+        """Make more iterations; the arguments are those of :func:`homotopy_cgm`."""
         if evaluate_every < 1:
             raise ValueError(f"evaluate_every is {evaluate_every}: expected at least 1.")
         if not (tol >= 0 and feasibility_tol >= 0):
@@ -895,7 +901,7 @@ def feasible_or_warn(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], 
 
 
 def certainly_infeasible(run: Run, atom_set: AtomSet, x: Tensor, terms: list[Term], norms: list[float]) -> bool:
-    """Up to 200 steps of Frank-Wolfe on h, as long as there is time, until its minimum is certainly above 0."""
+    """Take up to 200 Frank-Wolfe steps on h, while there is time, until its minimum is certainly above 0."""
     pairs = [(term, norm) for term, norm in zip(terms, norms, strict=True) if term.indicator]
     theta = DenseIterate(x.clone())
     for step in range(200):
@@ -966,40 +972,19 @@ def minimise_over_intersection(
         raise ValueError(f"sets of shapes {shape} and {sets[1].shape} do not intersect: expected the same, and known.")
     size = math.prod(shape)
     start = None if x0 is None else to_user(as_tensor(x0, "x0").reshape(-1).repeat(2), returns_numpy(x0))
-    smooth: Any = objective if stochastic else as_objective(objective)
-    numpy = returns_numpy(x0) if smooth.adopts else smooth.numpy
-    block = _FirstBlock(smooth, shape) if stochastic else _first_block(smooth, shape)
+    block = _FirstBlock(objective if stochastic else _exact(objective), shape)
     result = solver(block, Product(*sets), Agreement(size), start, **options)
-    u = as_tensor(result.x, "x")[:size].reshape(shape)
-    return dataclasses.replace(result, x=to_user(u, numpy))
-
-
-def _first_block(f: Objective, shape: tuple[int, ...]) -> Differentiable:
-    """f(u) of θ = (u, v), exactly."""
-    size = math.prod(shape)
-
-    def gradient(x: Tensor) -> Tensor:
-        padded = torch.zeros_like(x)
-        padded[:size] = f.gradient(x[:size].reshape(shape)).reshape(-1)
-        return padded
-
-    return Differentiable(
-        lambda x: f.value(x[:size].reshape(shape)),
-        gradient=gradient,
-        smoothness=f.smoothness,
-        shape=(2 * size,),
-        dtype=f.dtype,
-    )
+    return dataclasses.replace(result, x=result.x[:size].reshape(shape))
 
 
 class _FirstBlock(StochasticObjective):
-    """E f(u, ω) of θ = (u, v)."""
+    """f(u) or E f(u, ω) of θ = (u, v)."""
 
     def __init__(self, inner: StochasticObjective, shape: tuple[int, ...]) -> None:
         self.inner, self.block, self.size = inner, shape, math.prod(shape)
         self.shape = (2 * self.size,)
         self.dtype, self.device, self.smoothness = inner.dtype, inner.device, inner.smoothness
-        self.support, self.adopts = inner.support, inner.adopts
+        self.support, self.adopts, self.exact = inner.support, inner.adopts, inner.exact
 
     @property
     def numpy(self) -> bool:  # type: ignore[override]

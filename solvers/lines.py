@@ -100,11 +100,11 @@ class Line(ABC):
 
 
 class Unbounded(ValueError):
-    """The error where f falls for ever."""
+    """Error of an objective without a minimum."""
 
 
 def unbounded() -> Unbounded:
-    """The same, in words."""
+    """Return the error of an objective without a minimum."""
     return Unbounded(
         "the objective has no minimum along a search direction: expected f to be bounded below; "
         "check its sign, or minimise over a bounded set with frank_wolfe."
@@ -132,7 +132,7 @@ class QuadraticLine(Line):
         return self._curvature()
 
     def change(self, step: float) -> float:
-        """In closed form, so differences far below f itself are still right."""
+        """Return φ(γ) - φ(0) in closed form, which is right for differences far below f itself."""
         return step * (self.slope + step * self.curvature / 2)
 
     def derivative(self, step: float) -> float:

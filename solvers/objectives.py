@@ -117,7 +117,7 @@ class LinearMap:
         return self.apply(atom.dense())
 
     def take(self, rows: Tensor) -> Tensor:
-        """Some rows, dense."""
+        """Return some rows as a dense matrix."""
         if self.operator is not None:
             raise ValueError("a LinearOperator has no rows to take: pass the matrix, dense or sparse.")
         if not self.sparse:
@@ -153,7 +153,7 @@ class LinearMap:
         return 2 * math.sqrt(float(np.square(np.asarray(self.operator @ probes)).sum()) / 4)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> "LinearMap":
-        """The same map in another precision or place."""
+        """Return the map in another precision or on another device."""
         if self.operator is not None or (self.dtype, self.device) == (dtype, device):
             return self
         other: LinearMap = object.__new__(LinearMap)
@@ -984,7 +984,7 @@ class Differentiable(Objective):
         return self.evaluate(as_tensor(x, "x"))
 
     def evaluate(self, x: Tensor) -> float:
-        """The same, of a tensor."""
+        """Return f(x) of a tensor."""
         with torch.no_grad():
             return float(self.function(x))
 

@@ -187,10 +187,7 @@ def _pursue(
         if run.finished(point.x, value, gap, stationary):
             break
         if correction is not None:
-            assert z is not None
-            active.add(z, 0.0)
-            active.set_weights(correction.solve(active, point, run.expired))
-            point.land(active.combine(), correction.image(active))
+            correction.apply(active, point, z, run.expired)
             continue
         if variant == "random":
             z = atoms.sample(zero, generator)

@@ -153,7 +153,7 @@ class Limits(TypedDict, total=False):
 
 @dataclass
 class Run:
-    """The watch over one run: records, and says when it is time to stop.
+    """One run: its record, and the decision when to stop.
 
     A solver asks ``finished`` once for every iterate, after it knows its gap and before it takes the next step.
     """
@@ -458,7 +458,7 @@ class ConeCertificate:
         return self.gap(shrink, size, point.error(), lower, lambda: gradient.reshape(-1))
 
     def gap(self, shrink: float, size: float, error: float, lower: float, gradient: Callable[[], Tensor]) -> float:
-        """The same from ⟨∇f, x⟩ with its rounding, ‖x‖, the gradient's error, and the gradient where it is needed."""
+        """Return the gap, given ⟨∇f, x⟩ with its rounding, ‖x‖, the error of the gradient and a function for it."""
         shrink += error * size
         if lower >= 0:
             return max(0.0, shrink)

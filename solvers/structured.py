@@ -167,7 +167,7 @@ class Atom(ABC):
 
     @property
     def identity(self) -> Hashable:
-        """Equal for equal atoms, so that a repeated atom is recognised."""
+        """Hashable value that is equal for equal atoms, so that a repeated atom is recognised."""
         if self.key is not None:
             return (self.key, self.scale)
         return digest(self.dense())
@@ -489,6 +489,10 @@ class ActiveSet:
     def normalise(self) -> None:
         """Let the weights sum to 1 again, which rounding may have changed in the last digits."""
         self.weights[:] /= self.weights.sum()
+
+    def by_identity(self) -> dict[Hashable, float]:
+        """The weight of every atom."""
+        return {identity: float(self._weights[position]) for identity, position in self._positions.items()}
 
     def scores(self, direction: Tensor) -> Tensor:
         """⟨direction, z_i⟩ ``[S]``."""

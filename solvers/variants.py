@@ -59,7 +59,7 @@ def blended(descent: Descent, corrective: bool) -> Result:
         if run.finished(point.x, value, gap):
             break
         if lazy and correction is not None:
-            moved = descent.correct(correction, None)
+            moved = correction.apply(active, point, None, run.expired)
             corrected = True  # f is minimal over 𝒮: nothing more to be had there
         elif lazy:
             moved = descent.step(Direction(0.0, ((1.0, s), (-1.0, v))), weight, v)

@@ -83,7 +83,7 @@ class AtomSet(ABC):
         return to_user(answer.dense().reshape(tensor.shape), returns_numpy(direction))
 
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "AtomSet":
-        """The same set, with its arrays in the dtype and on the device of a run, and nothing remembered of others."""
+        """Return the set with its arrays in the dtype and on the device of a run, and without state of earlier runs."""
         return self
 
     def kind(self) -> Any:
@@ -256,7 +256,7 @@ def unit_vector(shape: Sequence[int], like: Tensor, generator: torch.Generator) 
 
 
 def merged(parts: Decomposition) -> Decomposition:
-    """Equal atoms once, with the sum of their weights."""
+    """Merge equal atoms into one with the sum of their weights."""
     kept: dict[Hashable, tuple[float, Atom]] = {}
     for weight, atom in parts:
         before = kept.get(atom.identity, (0.0, atom))[0]
@@ -310,7 +310,7 @@ class Custom(AtomSet):
         return Dense(1.0, None, tensor.to(like).contiguous())
 
     def _sparse(self, answer: Any, like: Tensor, name: str) -> Sparse:
-        """By its entries; SciPy's have two dimensions, so that a row or column stands for a vector."""
+        """Read a sparse atom by its entries; a row or column of SciPy's matrices stands for a vector."""
         tensor = answer if isinstance(answer, Tensor) else csr_tensor(answer)
         vector = like.ndim == 1 and tensor.ndim == 2 and 1 in tensor.shape
         self._check((tensor.shape.numel(),) if vector else tensor.shape, like, name)
@@ -382,7 +382,7 @@ class Wrapper(AtomSet):
         return self.inner.margin
 
     def around(self, atoms: AtomSet) -> "Wrapper":
-        """The same wrapper, sharing its counters, around another form of the set."""
+        """Return this wrapper, with the same counters, around another form of the set."""
         other = copy.copy(self)
         other.inner = atoms
         return other
@@ -546,7 +546,7 @@ class Inexact(Wrapper):
 
 
 class Lazy(Wrapper):
-    """Asks an expensive oracle only when no atom seen before is good enough.
+    """A set whose expensive oracle is asked only when no atom seen before is good enough.
 
     An earlier atom is, if it promises at least 1 / ``factor`` of the last exact gap. In between, a solver's gap rests
     on the best lower bound found so far, which is still a certificate. ``calls`` counts questions to the oracle,
@@ -608,7 +608,7 @@ class Lazy(Wrapper):
         return answer
 
     def _keep(self, atom: Atom) -> None:
-        """First in, first out."""
+        """Remember an atom in the place of the oldest."""
         if atom.identity in self._seen:
             return
         self._seen.add(atom.identity)

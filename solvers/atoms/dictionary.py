@@ -64,7 +64,7 @@ class Dictionary(AtomSet):
         return squares.index_add_(0, owner, self._rows.values().square()).sqrt()
 
     def _mean(self, kept: Tensor) -> Tensor:
-        """Of the columns that are not 0."""
+        """Mean of the columns that are not 0."""
         if not self.sparse:
             return self._rows[kept].mean(0)
         total = torch.zeros(self._rows.shape[1], dtype=self.dtype, device=self.device)
@@ -126,7 +126,7 @@ class Dictionary(AtomSet):
         return super().largest_curvature(objective) if curvatures is None else float(curvatures.max())
 
     def acceleration(self, greedy: bool, dim: int) -> float:
-        """By the eigenvalues of the sampling law; see :func:`unknot.solvers.geometry.acceleration_constant`."""
+        """ν or ν' of :func:`unknot.solvers.geometry.acceleration_constant`, by eigenvalues of the sampling law."""
         rows = self.dense_rows().cpu().double().numpy()
         squares = np.square(rows).sum(1)
         rows, squares = rows[squares > 0], squares[squares > 0]
@@ -149,7 +149,7 @@ class Dictionary(AtomSet):
 
     @cached_property
     def margin(self) -> float:  # type: ignore[override]
-        """Of the columns other than 0. For any unit e, min_z ⟨e, z⟩ bounds the distance from below.
+        """Margin of the columns other than 0. For any unit e, min_z ⟨e, z⟩ bounds the distance from below.
 
         e is the mean atom, then the nearest point of the hull, sought by a few Frank-Wolfe steps on ½‖x‖².
         """

@@ -36,7 +36,7 @@ class _MatrixSet(AtomSet):
         self._last: Any = None
 
     def _start(self, size: int) -> Any:
-        """Near the last answer, as gradients change little from one iteration to the next; or a random vector.
+        """Start near the last answer, as gradients change little from one iteration to the next; or at random.
 
         The noise matters: a start that happens to be an eigenvector, though another one, is all that a Krylov
         method would ever see.
