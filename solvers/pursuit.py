@@ -377,7 +377,8 @@ def batched_pursuit(f: SquaredDistance, atoms: AtomSet, x0: Any, variant: str, r
     limit = int(min(run.max_iterations, size)) if variant == "orthogonal" else 0
     together = max(1, BYTES // (max(1, limit) * size * f.target.element_size()))
     rtol, run.rtol = run.rtol, 0.0  # the run sees the sum of all values, which is no measure for one of them
-    solved, histories, ends, times = [], [], [], []
+    solved, histories, ends = [], [], []
+    times: list[float] = []
     for part in f.target.split(together):
         run.values, run.gaps, run.times = [], [], []
         solved.append(_pursue_batch(bound, part, limit, rtol, run))
