@@ -63,7 +63,7 @@ _WHOLE: dict[str, Callable[[], GroundTruthDataset]] = {
 DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
     **_WHOLE,
     **{f"{name}_32": _at_32(make) for name, make in _WHOLE.items()},
-    # The grids of abstract visual reasoning.
+    # Coarse grids for abstract visual reasoning.
     "abstract_dsprites_5x6x3x3x4x4": lambda: Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4)),
     "rooms3d_10x10x10x4x4x4": lambda: Coarse(Rooms3D(), (10, 10, 10, 4, 4, 4)),
     "shapes3d_10x10x10x4x4x4": lambda: Coarse(Shapes3D(), (10, 10, 10, 4, 4, 4)),
@@ -72,7 +72,7 @@ DATASETS: dict[str, Callable[[], GroundTruthDataset]] = {
 
 
 def find_dataset(name: str) -> GroundTruthDataset:
-    """The data set of that name."""
+    """Return the data set with this name."""
     if name not in DATASETS:
         raise ValueError(f"Unknown data set {name!r}. {did_you_mean(name, DATASETS)}")
     return DATASETS[name]()
@@ -85,13 +85,13 @@ def available_dataset(name: str | None, image_shape: tuple[int, int, int] | None
     """Return the data set of this name if it needs no download, or has been downloaded, and its images fit.
 
     Args:
-        name: as in ``DATASETS``.
+        name: name in ``DATASETS``.
         image_shape: (channels, height, width) that its images must have.
     """
     if name is None or name not in DATASETS:
         return None
     dataset = _made(name)
-    is_available = dataset.is_prepared() or not getattr(dataset, "download_size", 0)  # the latter are drawn in seconds
+    is_available = dataset.is_prepared() or not getattr(dataset, "download_size", 0)  # drawn data sets take seconds
     fits = image_shape is None or tuple(dataset.image_shape) == tuple(image_shape)
     return dataset if is_available and fits else None
 

@@ -1,4 +1,4 @@
-"""Base of all DataModules: numbered batches, so that a run can be resumed at any of them, and epochs."""
+"""Base classes of DataModules: numbered batches, so that a run can resume at any batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ from unknot.randomness import Stream, derive_seed
 
 
 class Share(NamedTuple):
-    """Whose batches: the seed of the run, and the number of this process among all."""
+    """Seed of the run, and number of this process among all processes."""
 
     seed: int
     rank: int
     ranks: int
 
     def generator(self, stream: Stream, number: int) -> torch.Generator:
-        """The randomness of batch ``number``: no two batches or ranks share a bit."""
+        """Return the random generator of batch ``number``; no two batches or ranks share random numbers."""
         return torch.Generator().manual_seed(derive_seed(self.seed, stream, self.rank, number))
 
 
 class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
-    """A DataModule whose batch n is a function of (seed, rank, n) alone.
+    """DataModule whose batch n is a function of (seed, rank, n) alone.
 
-    So ranks differ, the number of workers changes nothing, and a resumed run continues with exactly the batch that the
-    interrupted one would have seen next. Batches are counted over all epochs.
+    Ranks therefore differ, the number of workers has no effect, and a resumed run continues with exactly the batch that
+    the interrupted one would have seen next. Batches are counted over all epochs.
 
     Args:
         batch_size: examples per batch, on every rank.
         num_workers: processes that prepare batches.
-        seed: of the order and of all that is drawn; ``None`` takes the one of ``seed_everything``.
+        seed: seed of the order and of all random draws; ``None`` uses that of ``seed_everything``.
     """
 
     def __init__(self, batch_size: int = 64, num_workers: int = 0, seed: int | None = None) -> None:
@@ -48,7 +48,7 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of the images, for the model."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what shape its images have.")
+        raise NotImplementedError(f"{type(self).__name__} does not define image_shape.")
 
     @abstractmethod
     def train_length(self, share: Share) -> int:
@@ -56,7 +56,7 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
 
     @abstractmethod
     def train_batch(self, number: int, share: Share) -> Any:
-        """Training batch ``number``, counted over all epochs."""
+        """Return training batch ``number``, counted over all epochs."""
 
     @abstractmethod
     def held_out_length(self, share: Share) -> int:
@@ -64,22 +64,22 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
 
     @abstractmethod
     def held_out_batch(self, number: int, share: Share) -> Any:
-        """One of these; the same every time."""
+        """Return held-out batch ``number``, the same every time."""
 
     def setup(self, stage: str = "fit") -> None:
-        """Settle the seed, the same on all ranks."""
+        """Choose the seed, the same on all ranks."""
         if stage == "fit":
             fresh = torch.initial_seed() if self.seed is None else self.seed
             self._stream_seed = self.trainer.strategy.broadcast(fresh) if self.trainer else fresh
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """The training batches of this rank."""
+        """Return the training batches of this rank."""
         batches = _Batches(self, "train", self._share(self._stream_seed))
         return self._loader(_Resumable, batches, _Onward(self, len(batches)))
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """The fixed held-out batches of this rank."""
-        # They do not depend on the seed, so that validation losses compare across runs.
+        """Return the fixed held-out batches of this rank."""
+        # They do not depend on the seed, so that validation losses are comparable across runs.
         batches = _Batches(self, "held_out", self._share(0))
         return self._loader(DataLoader, batches, _InOrder(len(batches)))
 
@@ -95,35 +95,35 @@ class BatchDataModule(ShowsArguments, pl.LightningDataModule, ABC):
     ) -> DataLoader[Any]:
         return kind(
             batches,
-            batch_size=None,  # an item is a batch already
+            batch_size=None,  # an item is already a batch
             sampler=order,
             num_workers=self.num_workers,
             persistent_workers=kind is _Resumable and self.num_workers > 0,
-            generator=torch.Generator(),  # without one the loader would take from the global one
+            generator=torch.Generator(),  # without a generator, the loader would use the global one
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The seed; the position is the Trainer's own batch counter."""
+        """Return the seed; the position is the Trainer's batch counter."""
         return {"seed": self._stream_seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the batches of the saved run."""
+        """Continue with the batches of the saved run."""
         self._stream_seed = state_dict["seed"]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"trainer": None}  # worker processes only make batches
+        return self.__dict__ | {"trainer": None}  # worker processes only prepare batches
 
     def __repr__(self) -> str:
         dataset = getattr(self, "dataset", None)
         images = [] if dataset is None else [repr(dataset)]
         return f"{type(self).__name__}({', '.join([*images, f'batch_size={self.batch_size}'])})"
 
-    def __str__(self) -> str:  # Lightning's makes the loaders, to say how many batches they have
+    def __str__(self) -> str:  # Lightning's own property builds the loaders to count their batches
         return repr(self)
 
 
 class _Batches(Dataset[Any]):
-    """The batches of a DataModule by their number. ``len`` is that of an epoch, but there is no last number."""
+    """Batches of a DataModule by number. ``len`` is the length of an epoch, but numbers continue beyond it."""
 
     def __init__(self, module: BatchDataModule, kind: Literal["train", "held_out"], share: Share) -> None:
         self.module, self.kind, self.share = module, kind, share
@@ -137,11 +137,11 @@ class _Batches(Dataset[Any]):
         return (self.module.train_batch if train else self.module.held_out_batch)(number, self.share)
 
 
-# These are DistributedSamplers only so that Lightning sees that ranks are looked after and leaves them alone.
+# These are DistributedSamplers only so that Lightning does not replace them: ranks already differ.
 
 
 class _InOrder(DistributedSampler[Any]):
-    """Numbers from 0 on."""
+    """Sampler of the numbers from 0."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -154,7 +154,7 @@ class _InOrder(DistributedSampler[Any]):
 
 
 class _Onward(_InOrder):
-    """The numbers after the last batch that was trained on, in a new epoch as in a resumed run."""
+    """Sampler of the numbers after the last trained batch, in a new epoch and in a resumed run."""
 
     def __init__(self, module: BatchDataModule, length: int) -> None:
         super().__init__(length)
@@ -164,37 +164,37 @@ class _Onward(_InOrder):
         trainer = self.module.trainer
         if trainer is not None and trainer.state.fn == "fit" and trainer.state.status == "running":
             start = batches_done(trainer)
-        else:  # somebody else's loop
+        else:  # a loop without Trainer
             start = self.passes * self.length
             self.passes += 1
         yield from range(start, start + self.length)
 
 
 class _Resumable(DataLoader[Any]):
-    """A loader of which Lightning knows that it can be resumed: its sampler asks the Trainer where training is."""
+    """Loader that Lightning recognises as resumable: its sampler asks the Trainer for the position."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the Trainer counts batches, and the DataModule keeps the seed."""
+        """Return an empty state: the Trainer counts batches, and the DataModule stores the seed."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class FiniteDataModule(BatchDataModule):
-    """Examples of which there is a fixed number, in a new order in every epoch; some are held out.
+    """DataModule of a fixed number of examples, in a new order in every epoch; some are held out.
 
-    Subclasses implement :meth:`indices` and :meth:`take`. Ranks share no example, except where the last ones of an
-    epoch do not go round.
+    Subclasses implement :meth:`indices` and :meth:`take`. Ranks share no examples, except if the last examples of an
+    epoch cannot be divided evenly.
 
     Args:
         batch_size: examples per batch, on every rank.
-        num_val_batches: at most so many batches for validation, test and prediction; ``None`` takes all that is held
-            out.
+        num_val_batches: maximum number of batches for validation, test and prediction; ``None`` uses all held-out
+            examples.
         num_workers: processes that prepare batches.
-        seed: of the order and of all that is drawn; ``None`` takes the one of ``seed_everything``.
-        drop_last: leave out the last batch of an epoch if it is smaller than the others; other examples are left out
-            in every epoch.
+        seed: seed of the order and of all random draws; ``None`` uses that of ``seed_everything``.
+        drop_last: leave out the last batch of an epoch if it is smaller than the others; different examples are left
+            out in every epoch.
     """
 
     def __init__(
@@ -212,14 +212,14 @@ class FiniteDataModule(BatchDataModule):
 
     @abstractmethod
     def indices(self, split: Literal["train", "val"]) -> Tensor:
-        """Numbers of the examples to train on, or held out: int64 ``[n]``."""
+        """Return the indices of the examples to train on, or held out: int64 ``[n]``."""
 
     @abstractmethod
     def take(self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator) -> Any:
-        """The batch of these examples, all of its randomness from ``generator``."""
+        """Return the batch of these examples, with all randomness from ``generator``."""
 
     def train_length(self, share: Share) -> int:
-        """Batches of a pass through the data."""
+        """Return the number of batches in a pass through the data."""
         examples, together = len(self.indices("train")), share.ranks * self.batch_size
         length = examples // together if self.drop_last else -(-examples // together)
         if length == 0:
@@ -230,7 +230,7 @@ class FiniteDataModule(BatchDataModule):
         return length
 
     def train_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number``: this rank's part of the examples that come next."""
+        """Return batch ``number``: this rank's part of the next examples."""
         epoch, batch = divmod(number, self.train_length(share))
         order, together = self._shuffled(epoch, share.seed), share.ranks * self.batch_size
         now = order[batch * together : (batch + 1) * together]
@@ -249,11 +249,11 @@ class FiniteDataModule(BatchDataModule):
         return self._order[1]
 
     def held_out_length(self, share: Share) -> int:
-        """Batches of a pass through what is held out."""
+        """Return the number of batches in a pass through the held-out examples."""
         return len(self._held_out(share))
 
     def held_out_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number`` of a pass through what is held out, in order."""
+        """Return batch ``number`` of a pass through the held-out examples, in order."""
         return self.take(self._held_out(share)[number], "val", share.generator(Stream.HELD_OUT_DATA, number))
 
     def _held_out(self, share: Share) -> tuple[Tensor, ...]:

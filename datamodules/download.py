@@ -1,4 +1,4 @@
-"""Downloads that resume, are checked, and never leave a partial file where a whole one is expected."""
+"""Downloads that resume, verify checksums, and never leave a partial file in place of a complete one."""
 
 import errno
 import glob
@@ -24,32 +24,32 @@ from tqdm.auto import tqdm
 from unknot.files import cache_dir
 
 CHUNK = 1 << 20
-ATTEMPTS = 4  # in a row, for each mirror, that bring nothing new
-PAUSE = 1.0  # seconds, doubled after every round of fruitless attempts
-TIMEOUT = 30  # seconds without a byte
-TRANSIENT = (408, 425, 429)  # refusals that may pass; all others below 500 will not
+ATTEMPTS = 4  # consecutive attempts per mirror without progress
+PAUSE = 1.0  # seconds, doubled after every round without progress
+TIMEOUT = 30  # seconds without data
+TRANSIENT = (408, 425, 429)  # temporary errors; all others below 500 are permanent
 
 logger = logging.getLogger(__name__)
 
 
 class DownloadError(OSError):
-    """A file could not be fetched; the message says how to put it in place by hand."""
+    """Error of a failed download, with instructions for a manual one."""
 
 
 class _Refused(OSError):
-    """Asking this mirror again will not help."""
+    """Error that another attempt at the same mirror would not fix."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: where it is, and how to know it.
+    """Published file: its addresses and checksum.
 
     Args:
-        name: of the file, as published and as kept in the folder ``downloads`` of the cache.
-        urls: mirrors, the best first. One's own goes before them all: ``UNKNOT_MIRROR=https://my.server/folder``.
-        size: in bytes, about; shown in messages; nothing is checked against it.
+        name: name of the file, as published and in the folder ``downloads`` of the cache.
+        urls: mirrors, the best first. Your own comes before all others: ``UNKNOT_MIRROR=https://my.server/folder``.
+        size: approximate size in bytes, for messages only.
         md5: checksum, if known.
-        sha256: checksum, if known; wins over ``md5``.
+        sha256: checksum, if known; takes precedence over ``md5``.
     """
 
     name: str
@@ -60,11 +60,11 @@ class RemoteFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is kept, or belongs when downloaded by hand."""
+        """Path of the file, also for manual downloads."""
         return cache_dir() / "downloads" / self.name
 
     def fetch(self) -> Path:
-        """Download the file, unless it is there already."""
+        """Download the file unless it exists."""
         own = os.environ.get("UNKNOT_MIRROR")
         urls = (f"{own.rstrip('/')}/{self.name}", *self.urls) if own else self.urls
         return fetch(urls, self.path, self.md5, self.sha256, self.size)
@@ -77,24 +77,24 @@ def fetch(
     sha256: str | None = None,
     size: int | None = None,
 ) -> Path:
-    """Download a file to ``path`` unless it is there already.
+    """Download a file to ``path`` unless it exists.
 
-    What arrives is kept beside it as ``.part`` and continued by a range request, now or by a later call; only a file
-    of the announced length, and of the right checksum where one is known, is renamed to ``path``. A mirror that fails
-    gives way to the next one; after ``ATTEMPTS`` fruitless rounds the error says how to do it by hand. Of several
-    processes one downloads, the others wait for it.
+    Partial data is stored as ``.part`` and continued by a range request, now or in a later call. Only a file of the
+    announced length, and with the right checksum if one is known, is renamed to ``path``. If a mirror fails, the next
+    one is tried; after ``ATTEMPTS`` rounds without progress, the error explains the manual download. Of several
+    processes, one downloads and the others wait.
 
     Args:
         urls: mirrors of the same file, tried in turn.
-        path: where to put it.
+        path: path of the file.
         md5: checksum, if known.
-        sha256: checksum, if known; wins over ``md5``.
-        size: in bytes, about, for the message.
+        sha256: checksum, if known; takes precedence over ``md5``.
+        size: approximate size in bytes, for the message.
     """
     checksum = ("sha256", sha256) if sha256 else ("md5", md5) if md5 else None
     if path.exists():
         if wrong := _wrong(path, checksum):
-            raise DownloadError(f"{path}: not the published file, or not all of it: {wrong}. Delete it and run again.")
+            raise DownloadError(f"{path}: not the complete published file: {wrong}. Delete it and run again.")
         return path
     mirrors = [urls] if isinstance(urls, str) else list(urls)
     with one_at_a_time(path):
@@ -105,14 +105,14 @@ def fetch(
         raise DownloadError(
             f"Could not download {path.name}{about}: "
             + "; ".join(f"{url}: {problem}" for url, problem in problems.items())
-            + f". To do it by hand, get the file from one of these addresses{known}, put it at {path} and run again."
+            + f". To download it manually, get it from one of these addresses{known}, save it as {path} and run again."
         )
     return path
 
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process at a time make ``path``, and clear away what a killed one had begun beside it."""
+    """Let one process at a time write ``path``, and remove partial files of killed processes."""
     lock = FileLock(path.parent / ".locks" / f"{path.name}.lock")
     Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -121,7 +121,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         logger.warning("Another process is making %s; waiting for it.", path)
         lock.acquire()
     try:
-        for orphan in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # the names `replacing` gives
+        for orphan in path.parent.glob(f".{glob.escape(path.name)}.*.part"):  # names used by `replacing`
             orphan.unlink(missing_ok=True)
         yield
     finally:
@@ -129,7 +129,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def human_size(size: float) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
 
     >>> human_size(267_573_662)
     '268 MB'
@@ -142,20 +142,20 @@ def human_size(size: float) -> str:
 
 
 def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) -> dict[str, str]:
-    """Try the mirrors in turn; what was last wrong with each of them."""
+    """Try the mirrors in turn; return the last problem of each."""
     problems: dict[str, str] = {}
     turns = deque(mirrors)
     fruitless, furthest = 0, 0
     while turns and fruitless < ATTEMPTS * len(turns):
         url = turns[0]
-        # Without a checksum nobody could tell whether the end of one mirror's file fits the beginning of another's.
+        # Without a checksum, the end of one mirror's file might not fit the beginning of another's.
         source = "" if checksum else f".{zlib.crc32(url.encode()):08x}"
         part = path.with_name(f"{path.name}{source}.part")
         try:
             resumed = _continue(url, part, trust_part=checksum is not None)
             if not (wrong := _wrong(part, checksum)):
                 os.replace(part, path)
-                for rest in path.parent.glob(f"{glob.escape(path.name)}.*part"):  # what other mirrors had begun
+                for rest in path.parent.glob(f"{glob.escape(path.name)}.*part"):  # partial data of other mirrors
                     rest.unlink(missing_ok=True)
                 return {}
             part.unlink()
@@ -176,7 +176,7 @@ def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) 
             turns.popleft()
             continue
         have = part.stat().st_size if part.exists() else 0
-        if have >= furthest + CHUNK:  # worth going on here and now
+        if have >= furthest + CHUNK:  # progress: try the same mirror again
             fruitless, furthest = 0, have
             continue
         fruitless += 1
@@ -187,7 +187,7 @@ def _download(mirrors: list[str], path: Path, checksum: tuple[str, str] | None) 
 
 
 def _continue(url: str, part: Path, trust_part: bool) -> bool:
-    """Bring ``part`` to the announced length, and return whether there was something to resume from."""
+    """Complete ``part``, and return whether there was partial data to resume from."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "unknot", "Accept-Encoding": "identity"})
     if have:
@@ -198,9 +198,9 @@ def _continue(url: str, part: Path, trust_part: bool) -> bool:
         if error.code != 416 or not have:
             raise
         if trust_part and error.headers.get("Content-Range", "").replace(" ", "") == f"bytes*/{have}":
-            return True  # nothing was missing but the check
-        part.unlink()  # not a beginning of what is served now: start over
-        raise OSError("the partial file did not fit what the server offers") from error
+            return True  # complete, only not yet checked
+        part.unlink()  # does not match the file that is served now: start again
+        raise OSError("the partial file does not match the file on the server") from error
     with response:
         if response.headers.get_content_type() == "text/html":
             raise _Refused("the server sent a web page instead of the file")
@@ -209,14 +209,14 @@ def _continue(url: str, part: Path, trust_part: bool) -> bool:
             sent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if not sent or int(sent[1]) != have:
                 part.unlink(missing_ok=True)
-                raise OSError("the server sent another range than it was asked for")
+                raise OSError("the server sent a different range than requested")
             total: int | None = int(sent[2])
         else:
             have = 0
             length = response.headers["Content-Length"]
             total = int(length) if length else None
         if total is None and not trust_part and not response.chunked:
-            raise _Refused("the server does not say how long the file is, and no checksum is known")
+            raise _Refused("the server did not state the length of the file, and no checksum is known")
         if total is not None and total - have > shutil.disk_usage(part.parent).free:
             raise OSError(errno.ENOSPC, f"{human_size(total - have)} needed, {_free(part.parent)} free")
         with (
@@ -231,7 +231,8 @@ def _continue(url: str, part: Path, trust_part: bool) -> bool:
                 leave=False,
             ) as bar,
         ):
-            # read1 gives what is there: a read that waits for a whole chunk would lose it when the server stalls.
+            # read1 returns the available data: a read that waits for a whole chunk would lose it when the server
+            # stalls.
             while chunk := response.read1(CHUNK):
                 file.write(chunk)
                 bar.update(len(chunk))
@@ -245,7 +246,7 @@ def _free(folder: Path) -> str:
 
 
 def _wrong(path: Path, checksum: tuple[str, str] | None) -> str | None:
-    """Return what is wrong with a file, or None."""
+    """Return the problem of a file, or None."""
     if checksum is None:
         return None
     kind, expected = checksum

@@ -1,4 +1,4 @@
-"""Factor spaces, and data sets that can draw an image for every point of one."""
+"""Factor spaces, and data sets that have an image for every point of one."""
 
 import math
 import operator
@@ -20,18 +20,18 @@ from unknot.labels import Kind
 
 @dataclass(frozen=True)
 class FactorSpace:
-    """The grid of discrete ground-truth factors: P(z) is uniform on it.
+    """Grid of discrete ground-truth factors, with a uniform distribution P(z).
 
     Grid points are numbered in C order: the last factor changes fastest.
 
     Args:
-        names: of the factors.
-        sizes: number of values of each.
-        kinds: of each factor, ``"categorical"`` (the default), ``"ordered"``, ``"circular"`` or ``"continuous"`` (the
-            classes are bins of a number).
-        levels: what the values of a factor are, by name: numbers, angles in radians of a circular factor, or texts.
-        symmetries: by name of a circular factor, the factor that its symmetry depends on and the fold of the symmetry
-            for each value of that: ``{"orientation": ("shape", (4, 2, 1))}`` for squares, ellipses and hearts.
+        names: names of the factors.
+        sizes: number of values of each factor.
+        kinds: kind of each factor, ``"categorical"`` (the default), ``"ordered"``, ``"circular"`` or ``"continuous"``
+            (the classes are bins of a number).
+        levels: values of a factor, by its name: numbers, angles in radians of a circular factor, or strings.
+        symmetries: by name of a circular factor, the factor that its symmetry depends on, and the order of the symmetry
+            for each value of that factor: ``{"orientation": ("shape", (4, 2, 1))}`` for squares, ellipses and hearts.
 
     >>> space = FactorSpace(names=("shape", "scale"), sizes=(3, 6))
     >>> space.size, space.num_factors
@@ -43,7 +43,7 @@ class FactorSpace:
             [2, 5]])
     >>> kinds, symmetries = ("categorical", "circular"), {"angle": ("shape", (2, 1))}
     >>> space = FactorSpace(("shape", "angle"), (2, 4), kinds=kinds, symmetries=symmetries)
-    >>> space.values(torch.tensor([[0, 3], [1, 3]])).round(decimals=2)  # half a turn leaves the first shape as it is
+    >>> space.values(torch.tensor([[0, 3], [1, 3]])).round(decimals=2)  # half a turn does not change the first shape
     tensor([[0.0000, 1.5700],
             [1.0000, 4.7100]], dtype=torch.float64)
     """
@@ -78,7 +78,7 @@ class FactorSpace:
                 raise ValueError(f"levels: {name!r} has {len(values)} values; the factor space has {size}.")
         for name, (other, folds) in self.symmetries.items():
             if name not in size or other not in size or size[other] != len(folds) or min(folds) < 1:
-                raise ValueError(f"symmetries: {name!r} needs another factor and a fold for each of its values.")
+                raise ValueError(f"symmetries: {name!r} needs another factor, and an order for each of its values.")
 
     def _read_kinds(self, kinds: Any) -> tuple[Kind, ...]:
         kinds = tuple(kinds) or ("categorical",) * len(self.names)
@@ -88,7 +88,7 @@ class FactorSpace:
 
     @property
     def observed(self) -> bool:
-        """True if only combinations that were seen are drawn, and not all of the grid."""
+        """True if only observed combinations are drawn, instead of the whole grid."""
         return False
 
     @property
@@ -106,11 +106,11 @@ class FactorSpace:
         return self.factors(torch.randint(self.size, (n,), generator=generator))
 
     def resample(self, factors: Tensor, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw chosen factors ``[n, F]`` again and leave the others as they are."""
+        """Resample chosen factors ``[n, F]`` and leave the others unchanged."""
         return torch.where(chosen, self.sample(len(factors), generator), factors)
 
     def index(self, factors: Tensor) -> Tensor:
-        """Number of each grid point: factors ``[..., F]`` to int64 ``[...]``."""
+        """Return the index of each grid point: factors ``[..., F]`` to int64 ``[...]``."""
         factors = self._check(factors)
         index = torch.zeros(factors.shape[:-1], dtype=torch.int64)
         for column, size in enumerate(self.sizes):
@@ -118,7 +118,7 @@ class FactorSpace:
         return index
 
     def factors(self, index: Tensor) -> Tensor:
-        """Factors of each numbered grid point: int64 ``[...]`` to ``[..., F]``."""
+        """Return the factors of grid points by index: int64 ``[...]`` to ``[..., F]``."""
         index = torch.as_tensor(index)
         if index.is_floating_point() or index.is_complex():
             raise ValueError(f"Grid indices must be integers, got {index.dtype}.")
@@ -132,10 +132,10 @@ class FactorSpace:
         return torch.stack(columns[::-1], dim=-1)
 
     def values(self, factors: Tensor) -> Tensor:
-        """Numbers that classes ``[..., F]`` stand for: float64 ``[..., F]``.
+        """Return the numeric values of classes ``[..., F]``: float64 ``[..., F]``.
 
-        Of categorical factors, and of others whose levels are not known, that is the class itself. Of circular factors
-        it is an angle in radians, reduced by the symmetry of what is turned, so that equal images have equal values.
+        For categorical factors, and others without known levels, this is the class itself. For circular factors it is
+        an angle in radians, reduced by the symmetry of the object, so that equal images have equal values.
         """
         factors = self._check(factors)
         columns = [self._numbers(place, factors[..., place]) for place in range(self.num_factors)]
@@ -192,77 +192,77 @@ class Licensed:
 
 
 class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
-    """A factor space and the images p(x | z) for its points.
+    """Factor space with images p(x | z) for its points.
 
-    Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that must
-    draw, download or convert something first do it in :meth:`prepare`. Where an image is a function of its factors,
-    ``stochastic`` is False, and nobody needs to draw or encode it twice.
+    Subclasses set ``name``, ``factor_space`` and ``image_shape`` and implement :meth:`observe`; those that draw,
+    download or convert something first do so in :meth:`prepare`. If an image is a function of its factors,
+    ``stochastic`` is False, and no image needs to be drawn or encoded twice.
 
-    A data set is ``finite`` where its images are a collection and not a full grid: a combination of factors may have no
-    image, or several. Scores are then fitted on some images and tested on others, which :meth:`split` tells apart.
+    A data set is ``finite`` if its images are a collection and not a full grid: a combination of factors may have no
+    image, or several. Scores are then fitted on some images and tested on others, as given by :meth:`split`.
     """
 
     name: str
     stochastic: bool = True
-    grey_levels: int | None = None  # images are multiples of 1 / grey_levels, where that is known
+    grey_levels: int | None = None  # images are multiples of 1 / grey_levels, if known
     factor_space: FactorSpace
     image_shape: tuple[int, int, int]
 
     @abstractmethod
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], in one vectorised call.
+        """Return images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], in one vectorised call.
 
-        ``generator`` feeds the randomness of data sets where x is stochastic given z.
+        ``generator`` provides the randomness of data sets where x is stochastic given z.
         """
 
     @property
     def finite(self) -> bool:
-        """True if the images are a collection of which some have to be held out: by default, what the factors say."""
+        """True if some images of a collection have to be held out; by default inferred from the factors."""
         return self.factor_space.observed
 
     def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["GroundTruthDataset", "GroundTruthDataset"]:
-        """Two data sets that share no image, to fit on and to test on; a finite data set of your own says how."""
+        """Return two data sets without common images, to fit on and to test on."""
         raise ValueError(
-            f"{type(self).__name__} is a finite collection of images and does not say how to split it: "
+            f"{type(self).__name__} is a finite collection of images without a split method: "
             "scores would be tested on images they were fitted on. Give the ImageDataModule or its ground_truth(), "
             "or implement split(test_fraction, seed), which returns two data sets without common images."
         )
 
     def prepare(self) -> None:
-        """Do the slow work once, on disk, so that every later start is quick."""
+        """Do slow preparation once, on disk, so that later starts are fast."""
 
     def is_prepared(self) -> bool:
-        """Return whether :meth:`prepare` would have nothing to do."""
+        """Return whether :meth:`prepare` has nothing left to do."""
         return True
 
     @property
     def download_size(self) -> int:
-        """Bytes to download, about."""
+        """Approximate number of bytes to download."""
         return 0
 
     @property
     def disk_size(self) -> int:
-        """Bytes of the file that is kept in the cache."""
+        """Bytes of the cached file."""
         return 0
 
     def cache_key(self) -> str | None:
-        """Name of files that are made from these images, which changes when they do; ``None`` makes none."""
+        """Key for files derived from these images, which changes with them; ``None`` disables such files."""
         return None
 
     def __len__(self) -> int:
         return self.factor_space.size
 
     def __repr__(self) -> str:
-        """Shape, number of images and factors; nothing is prepared for it."""
+        """Return shape, number of images and factors, without preparing the data set."""
         try:
             shape, space, count = self.image_shape, self.factor_space, len(self)
-        except (AttributeError, OSError, ValueError):  # of a data set that is not complete
+        except (AttributeError, OSError, ValueError):  # for a data set that is not fully defined
             return object.__repr__(self)
         factors = ", ".join(f"{name} {size}" for name, size in zip(space.names, space.sizes, strict=True))
         return f"{type(self).__name__}({count:,} images of {' x '.join(map(str, shape))}; {factors})"
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
-        """Image and factors of a number; of a slice or a list of numbers, or a mask, as many of both."""
+        """Return image and factors of an index; for a slice, a list of indices or a mask, all of them."""
         if isinstance(index, int | np.integer):
             images, factors = self._examples(torch.tensor([range(len(self))[index]]))
             return images[0], factors[0]
@@ -283,19 +283,19 @@ class GroundTruthDataset(Licensed, Dataset[tuple[Tensor, Tensor]], ABC):
         return self._examples(numbers % len(self))
 
     def _examples(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Images and factors of grid points ``[n]``."""
+        """Return images and factors of grid points ``[n]``."""
         factors = self.factor_space.factors(numbers)
         return self.observe(factors), factors
 
 
 def check_dataset(dataset: Any) -> None:
-    """Refuse what is no data set, such as the class of one, or does not say what it is."""
+    """Check that a data set is an instance with all required attributes."""
     if not isinstance(dataset, GroundTruthDataset):
         raise ValueError(f"dataset must be a ground-truth data set such as DSprites(), got {dataset!r}.")
-    required = ("name", "factor_space", "image_shape")  # what a property says is not asked for yet: it may take long
+    required = ("name", "factor_space", "image_shape")  # properties are not evaluated here: they may be slow
     missing = [name for name in required if getattr_static(dataset, name, None) is None and not hasattr(dataset, name)]
     if missing:
         raise ValueError(
-            f"{type(dataset).__name__} has no {' and no '.join(missing)}: a data set of your own says all of "
+            f"{type(dataset).__name__} has no {' and no '.join(missing)}: your own data set must define "
             f"{', '.join(required)}, as attributes of its class for instance."
         )

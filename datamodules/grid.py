@@ -1,4 +1,4 @@
-"""Data sets that hold one image for every point of a grid, converted once to a memory-mapped file.
+"""Data sets with one image for every grid point, converted once to a memory-mapped file.
 
 The file is a plain ``.npy`` of uint8, so that ``numpy.load(path, mmap_mode="r")`` opens it anywhere, with a short note
 and checksums after the pixels.
@@ -33,36 +33,36 @@ Bytes = npt.NDArray[np.uint8]
 Chunk = TypeVar("Chunk", bound=Sized)
 
 CHUNK = 1024  # images
-FOOTER = struct.Struct(">QII")  # length of the note, CRC-32 of the pixels, CRC-32 of header, note and footer so far
+FOOTER = struct.Struct(">QII")  # length of the note, CRC-32 of the pixels, CRC-32 of header, note and preceding footer
 
 
-SMALL = 1 << 30  # bytes of a file that may be resident as a whole, and is the faster for it
-RESIDENT = 1 << 25  # bytes of a larger one that may be
-AROUND = 1 << 21  # bytes, at most, that the kernel maps around one that is asked for
+SMALL = 1 << 30  # files up to this many bytes are kept resident, which is faster
+RESIDENT = 1 << 25  # resident bytes of larger files
+AROUND = 1 << 21  # maximum bytes that the kernel maps around an access
 
 
 class Grid:
-    """Rows of a memory-mapped file; reading them from a large one does not make the process grow."""
+    """Rows of a memory-mapped file, read without growing the process's memory."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], note: Any = None) -> None:
         self._arguments = path, shape, note
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if hasattr(mmap, "MADV_RANDOM"):  # do not read ahead: the next row is elsewhere
+        if hasattr(mmap, "MADV_RANDOM"):  # do not read ahead: access is random
             self._map.madvise(mmap.MADV_RANDOM)
         header = len(_header(shape))
         self.rows: Bytes = np.frombuffer(self._map, np.uint8, int(np.prod(shape)), header).reshape(shape)
         self.note = note
 
     def take(self, index: npt.NDArray[np.int64]) -> Bytes:
-        """Copies of the rows ``index``."""
+        """Return copies of the rows ``index``."""
         if len(self._map) <= SMALL or not hasattr(mmap, "MADV_DONTNEED"):
             return self.rows[index]
         taken = np.empty((len(index), *self.rows.shape[1:]), dtype=np.uint8)
         group = max(1, RESIDENT // (AROUND + self.rows[0].nbytes))
         for start in range(0, len(index), group):
             taken[start : start + group] = self.rows[index[start : start + group]]
-            # The pages stay in the system's cache; they only no longer count as this process' memory.
+            # The pages stay in the system's cache, but no longer count as memory of this process.
             self._map.madvise(mmap.MADV_DONTNEED)
         return taken
 
@@ -71,9 +71,9 @@ class Grid:
 
 
 def write_grid(path: Path, shape: tuple[int, ...], chunks: Iterable[Bytes], note: Any = None) -> None:
-    """Write rows of uint8, given in chunks ``[n, ...]``, to a file that appears only when it is whole.
+    """Write rows of uint8, given in chunks ``[n, ...]``, to a file atomically.
 
-    ``note`` is anything JSON can hold; it is written last, so that the chunks may still fill it.
+    ``note`` is any JSON value; it is written last, so that it may change while chunks are produced.
     """
     needed = int(np.prod(shape))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,9 +99,9 @@ def write_grid(path: Path, shape: tuple[int, ...], chunks: Iterable[Bytes], note
 
 
 def open_grid(path: Path, shape: tuple[int, ...], check_pixels: bool = False) -> Grid | None:
-    """Map a file of :func:`write_grid`, or ``None`` where it is missing, damaged or of another shape.
+    """Map a file of :func:`write_grid`; return ``None`` if it is missing, damaged or of another shape.
 
-    Length, header, note and footer are always checked; ``check_pixels`` reads all of the file for their checksum too.
+    Length, header, note and footer are always checked; ``check_pixels`` also reads the whole file for its checksum.
     """
     header, pixels = _header(shape), int(np.prod(shape))
     try:
@@ -131,9 +131,9 @@ def made_once(
     note: Any = None,
     check_pixels: bool = False,
 ) -> Grid:
-    """Map a file of the cache; write the chunks of ``make()`` to it first where it is missing, damaged or misshapen.
+    """Map a cached file; write it from the chunks of ``make()`` first if it is missing, damaged or of another shape.
 
-    Of several processes one makes it, the others wait.
+    Of several processes, one writes it and the others wait.
     """
     grid = open_grid(path, shape, check_pixels)
     if grid is None:
@@ -148,13 +148,13 @@ def made_once(
 
 
 class Records:
-    """Rows of several fields, such as an image and its mask, in one file of the cache; made first if need be.
+    """Rows of several fields, such as an image and its mask, in one cached file, which is created if necessary.
 
     Args:
-        path: of the file.
-        dtype: of a row, with fields.
-        count: of the rows.
-        make: gives the rows in chunks.
+        path: path of the file.
+        dtype: structured type of a row.
+        count: number of rows.
+        make: function that yields the rows in chunks.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Records:
 
 
 def with_progress(chunks: Iterable[Chunk], total: int, doing: str) -> Iterator[Chunk]:
-    """The same chunks, under a progress bar."""
+    """Yield the chunks under a progress bar."""
     with tqdm(desc=doing, total=total, unit="image", disable=None, leave=False) as bar:
         for chunk in chunks:
             yield chunk
@@ -189,7 +189,7 @@ def _ending(header: bytes, note: bytes, crc: int) -> bytes:
 
 
 def _crc(file: IO[bytes], length: int) -> int:
-    # Read through a small buffer: checking by way of the mapping would make all of it resident.
+    # Read through a small buffer: checking through the mapping would make the whole file resident.
     crc = 0
     while length and (data := file.read(min(1 << 22, length))):
         crc = zlib.crc32(data, crc)
@@ -198,13 +198,13 @@ def _crc(file: IO[bytes], length: int) -> int:
 
 
 class GridDataset(GroundTruthDataset):
-    """A data set whose images all lie in published files.
+    """Data set whose images are read from published files.
 
-    Subclasses name the ``files`` and implement :meth:`read`.
+    Subclasses set ``files`` and implement :meth:`read`.
 
     Args:
-        source: ``None`` downloads the files, unless they are in the cache; or the path of the file or of the folder
-            that holds them, as published.
+        source: ``None`` to download the files unless they are cached; or the path of the file or of the folder with the
+            published files.
     """
 
     stochastic = False
@@ -212,8 +212,8 @@ class GridDataset(GroundTruthDataset):
     files: tuple[RemoteFile, ...] = ()
     title: ClassVar[str]
     doing = "converting"
-    check_pixels: ClassVar[bool] = False  # at every start; affordable for small files only
-    instead: ClassVar[str] = "leave out `source` to download it"  # of a path that leads nowhere
+    check_pixels: ClassVar[bool] = False  # check pixels at every start, for small files only
+    instead: ClassVar[str] = "leave out `source` to download it"  # advice for a path that does not exist
 
     def __init__(self, source: str | Path | None = None) -> None:
         self.source = None if source is None else str(source)
@@ -221,11 +221,11 @@ class GridDataset(GroundTruthDataset):
 
     @abstractmethod
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows in the order of the grid, in chunks ``[n, C, H, W]``, from the files in the order of ``files``."""
+        """Yield rows in grid order, in chunks ``[n, C, H, W]``, from the paths of ``files``."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the converted file: ``[rows, C, H, W]``."""
+        """Shape of the converted file: ``[rows, C, H, W]``."""
         return (self.factor_space.size, *self.image_shape)
 
     @property
@@ -235,19 +235,19 @@ class GridDataset(GroundTruthDataset):
 
     @property
     def download_size(self) -> int:
-        """Bytes to download, about."""
+        """Approximate number of bytes to download."""
         return sum(file.size for file in self.files)
 
     def cache_key(self) -> str:
-        """The name of the converted file, which changes with the source."""
+        """Name of the converted file, which changes with the source."""
         return self._cache_path().stem
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        """Return images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
         return self._images(self.factor_space.index(factors))
 
     def prepare(self) -> None:
-        """Download and convert, unless the converted file is in the cache."""
+        """Download and convert the files, unless the converted file is cached."""
         if self._grid is None:
             self._grid = made_once(self._cache_path(), self.shape, self._make, check_pixels=self.check_pixels)
 
@@ -255,11 +255,11 @@ class GridDataset(GroundTruthDataset):
         """Return whether the cache holds a converted file for this source."""
         try:
             return self._grid is not None or open_grid(self._cache_path(), self.shape) is not None
-        except (OSError, ValueError):  # no such source
+        except (OSError, ValueError):  # the source does not exist
             return False
 
     def repair(self) -> bool:
-        """Read all of the converted file, and make it again unless every pixel is as it was written; whether it was."""
+        """Verify every pixel of the converted file, and convert again if one differs; return whether it did."""
         path = self._cache_path()
         intact = open_grid(path, self.shape, check_pixels=True) is not None
         if not intact:
@@ -269,7 +269,7 @@ class GridDataset(GroundTruthDataset):
         return intact
 
     def _images(self, index: Tensor) -> Tensor:
-        # NumPy's arithmetic runs in this thread: torch's would wake threads that cost more than they bring here.
+        # NumPy runs in this thread; waking torch's threads would cost more than it saves here.
         return torch.from_numpy(np.divide(self._rows(index), np.float32(255), dtype=np.float32))
 
     def _rows(self, index: Tensor) -> Bytes:
@@ -282,7 +282,7 @@ class GridDataset(GroundTruthDataset):
         return self.read([file.fetch() for file in self.files] if downloads else self._given())
 
     def _make(self) -> Iterator[Bytes]:
-        chunks = self._chunks()  # may download, with a bar of its own
+        chunks = self._chunks()  # may download, with its own progress bar
         return with_progress(chunks, self.shape[0], f"{self.doing} {self.title}")
 
     def _cache_path(self) -> Path:
@@ -290,7 +290,7 @@ class GridDataset(GroundTruthDataset):
         return cache_dir() / f"{self.name}{key}.npy"
 
     def _given(self) -> list[Path]:
-        """The files of ``source``."""
+        """Return the files of ``source``."""
         source = Path(str(self.source))
         paths = [source / file.name for file in self.files] if source.is_dir() else [source]
         for path in paths:
@@ -305,14 +305,14 @@ class GridDataset(GroundTruthDataset):
 
 
 def fingerprint(paths: Iterable[Path], *more: object) -> str:
-    """A short key that changes when one of the files does."""
+    """Return a short key that changes when one of the files does."""
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr((stats, *more)).encode()).hexdigest()[:16]
 
 
 @contextmanager
 def reading(path: Path, file: RemoteFile) -> Iterator[None]:
-    """Turn whatever a damaged file makes its reader raise into one line that names it and says what to do."""
+    """Convert any error of a reader of a damaged file into a message that names the file and a remedy."""
     try:
         yield
     except Exception as error:  # h5py, zipfile, tarfile, zlib, scipy and numpy raise almost anything
@@ -322,7 +322,7 @@ def reading(path: Path, file: RemoteFile) -> Iterator[None]:
 
 
 def read_npy(file: IO[bytes], count: int, image_shape: tuple[int, ...]) -> Iterator[Bytes]:
-    """Images of an open ``.npy`` of uint8, with ``count`` in its leading axes: chunks ``[n, *image_shape]``."""
+    """Yield images of an open ``.npy`` of uint8, with ``count`` in its leading axes: chunks ``[n, *image_shape]``."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("unknown .npy version")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
@@ -337,11 +337,11 @@ def read_npy(file: IO[bytes], count: int, image_shape: tuple[int, ...]) -> Itera
         if len(pixels) != length * size:
             raise ValueError("images end early")
         yield pixels.reshape(length, *image_shape)
-    if file.read(1):  # only reading up to the end makes zipfile compare the checksum
-        raise ValueError("images are longer than they say")
+    if file.read(1):  # zipfile compares the checksum only at the end
+        raise ValueError("there is more data than the header states")
 
 
 def shrink(images: Bytes, side: int) -> Bytes:
-    """Square images ``[n, H, W]`` or ``[n, H, W, C]`` made smaller by Pillow's Lanczos filter, as in the reference."""
+    """Shrink square images ``[n, H, W]`` or ``[n, H, W, C]`` by Pillow's Lanczos filter, as in the reference."""
     small = [Image.fromarray(image).resize((side, side), Image.Resampling.LANCZOS) for image in images]
     return np.stack([np.asarray(image) for image in small])

@@ -1,4 +1,4 @@
-"""A few labelled images beside the unlabelled stream: chapter "Semi-Supervised Disentanglement"."""
+"""A few labelled images alongside the unlabelled stream: chapter "Semi-Supervised Disentanglement"."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,27 +20,27 @@ Labels = tuple[Tensor, tuple[int, ...]]
 
 
 class Labelling(ABC):
-    """Way in which an annotator labels images; your own is a subclass with :meth:`label`."""
+    """Model of an annotator; your own is a subclass with :meth:`label`."""
 
-    def check(self, space: FactorSpace) -> None:  # noqa: B027  (most have nothing to refuse)
-        """Refuse a factor space that cannot be labelled like this."""
+    def check(self, space: FactorSpace) -> None:  # noqa: B027  (most accept every space)
+        """Raise an error if a factor space cannot be labelled like this."""
 
     @abstractmethod
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """Return what is written down for factors ``[N, F]`` with so many values each."""
+        """Return the labels for factors ``[N, F]`` with these numbers of values."""
 
 
 class Perfect(Labelling):
-    """The factors themselves."""
+    """Complete labels: the factors themselves."""
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """All of them."""
+        """Return the factors unchanged."""
         return factors, sizes
 
 
 @dataclass(frozen=True)
 class Binned(Labelling):
-    """At most ``num_bins`` values per factor.
+    """Labels with at most ``num_bins`` values per factor.
 
     >>> Binned(num_bins=5).label(torch.tensor([[0, 0], [2, 31]]), (3, 32), torch.Generator())
     (tensor([[0, 0],
@@ -53,14 +53,14 @@ class Binned(Labelling):
         whole("num_bins", self.num_bins)
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """Bins of equal width."""
+        """Return bins of equal width."""
         bins = tuple(min(size, self.num_bins) for size in sizes)
         return factors * torch.tensor(bins) // torch.tensor(sizes), bins
 
 
 @dataclass(frozen=True)
 class Noisy(Labelling):
-    """Each label is random with probability ``noise``."""
+    """Labels that are random with probability ``noise``."""
 
     noise: float = 0.1
 
@@ -69,14 +69,14 @@ class Noisy(Labelling):
             raise ValueError(f"noise must lie between 0 and 1, got {self.noise!r}.")
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """Random ones are uniform, and may be right."""
+        """Replace labels by uniform ones, which may be right by chance."""
         random = torch.stack([torch.randint(size, (len(factors),), generator=generator) for size in sizes], dim=1)
         return torch.where(torch.rand(factors.shape, generator=generator) < self.noise, random, factors), sizes
 
 
 @dataclass(frozen=True)
 class Partial(Labelling):
-    """Only ``num_observed`` factors, drawn at random, are labelled."""
+    """Labels of ``num_observed`` random factors only."""
 
     num_observed: int = 2
 
@@ -84,7 +84,7 @@ class Partial(Labelling):
         whole("num_observed", self.num_observed)
 
     def check(self, space: FactorSpace) -> None:
-        """There must be as many factors."""
+        """Check that there are as many factors."""
         if self.num_observed > space.num_factors:
             raise ValueError(
                 f"num_observed must be at least 1 and at most {space.num_factors}, the number of factors, "
@@ -92,16 +92,16 @@ class Partial(Labelling):
             )
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """The same factors for all images."""
+        """Return the labels of the same factors for all images."""
         observed = torch.randperm(len(sizes), generator=generator)[: self.num_observed].tolist()
         return factors[:, observed], tuple(sizes[factor] for factor in observed)
 
 
 class Permuted(Labelling):
-    """The values of each factor are renamed at random: their order is lost."""
+    """Labels whose values are permuted for each factor, so that their order is lost."""
 
     def label(self, factors: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> Labels:
-        """By a code book for each factor."""
+        """Apply a permutation to each factor."""
         books = [torch.randperm(size, generator=generator) for size in sizes]
         return torch.stack([book[column] for book, column in zip(books, factors.T, strict=True)], dim=1), sizes
 
@@ -125,24 +125,24 @@ class LabelledImages(NamedTuple):
 
 
 class LabelledDataModule(FactorDataModule):
-    """Unlabelled images, and with every batch as many images from a small labelled set.
+    """Batches of unlabelled images, each with as many images from a small labelled set.
 
     Thesis: section "Unsupervised training with supervised model selection", kinds of labels.
 
-    A batch is ``(images, labelled_images, labels)``. The labelled set is drawn once, by a seed of its own; 90 % of it
-    train, 10 % validate. Labelled images are drawn i.i.d. from it (the reference goes through it in order). Labels are
-    divided by the number of values of their factor, as in the reference: 0, 1/n, ..., (n-1)/n. Validation batches bring
-    as many of the held-out labels as training batches do of the others, each as often as the others, so that
-    ``val/supervised`` is R_s on them whether a model sums or averages, and however many there are.
+    A batch is ``(images, labelled_images, labels)``. The labelled set is drawn once, with its own seed; 90 % of it is
+    for training, 10 % for validation. Labelled images are drawn i.i.d. from it (the reference uses them in order).
+    Labels are divided by the number of values of their factor, as in the reference: 0, 1/n, ..., (n-1)/n. Validation
+    batches contain as many held-out labels as training batches contain others, each equally often, so that
+    ``val/supervised`` is R_s whether a model sums or averages, and for any number of labels.
 
     Args:
-        dataset: where factors and images come from.
-        num_labels: size of the labelled set, in the study 100 or 1000.
-        labelling: how images are labelled, ``Perfect()``, ``Binned(num_bins)``, ``Noisy(noise)``,
-            ``Partial(num_observed)``, ``Permuted()``, or your own; or the name of one of these, in lower case, as the
-            study has it: 5 bins, noise 0.1, 2 observed factors.
-        train_fraction: part of the labelled set to train on.
-        label_seed: of the labelled set and its corruption; the study uses five.
+        dataset: data set to draw factors and images from.
+        num_labels: size of the labelled set, 100 or 1000 in the study.
+        labelling: annotator model: ``Perfect()``, ``Binned(num_bins)``, ``Noisy(noise)``, ``Partial(num_observed)``,
+            ``Permuted()``, or your own; or the name of one of these, in lower case, as the study has them: 5 bins,
+            noise 0.1, 2 observed factors.
+        train_fraction: share of the labelled set to train on.
+        label_seed: seed of the labelled set and its corruption; the study uses five.
         stream: arguments of :class:`FactorDataModule`; ``batch_size`` counts unlabelled images, and there are as many
             labelled ones, and ``with_factors`` adds the factors of the unlabelled ones.
 
@@ -168,7 +168,7 @@ class LabelledDataModule(FactorDataModule):
                 f"labelling must be one of {', '.join(get_args(Name))}, or an object such as Binned(5), "
                 f"got {labelling!r}."
             )
-        self.num_labels = whole("num_labels", num_labels, least=2)  # one to train on and one held out
+        self.num_labels = whole("num_labels", num_labels, least=2)  # one for training and one held out
         fraction(train_fraction=train_fraction)
         self.labelling = labelling
         self._annotator = labelling if isinstance(labelling, Labelling) else NAMED[labelling]()
@@ -177,13 +177,13 @@ class LabelledDataModule(FactorDataModule):
         self.label_seed = whole("label_seed", label_seed, least=None)
 
     def setup(self, stage: str = "fit") -> None:
-        """Draw the labelled set, which every worker process would otherwise do for itself."""
+        """Draw the labelled set before worker processes start, so that they need not."""
         super().setup(stage)
         _ = self.labelled
 
     @cached_property
     def labelled(self) -> LabelledImages:
-        """The whole labelled set: what trains first, then what is held out."""
+        """Labelled set: the training part, then the held-out part."""
         generator = torch.Generator().manual_seed(derive_seed(self.label_seed, Stream.LABELS))
         space = self.dataset.factor_space
         factors = space.sample(self.num_labels, generator)
@@ -193,17 +193,17 @@ class LabelledDataModule(FactorDataModule):
 
     @property
     def num_train_labels(self) -> int:
-        """Return the number of labels that train; at least one is held out."""
+        """Number of labels for training; at least one is held out."""
         return min(math.ceil(self.num_labels * self.train_fraction), self.num_labels - 1)
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """One training batch."""
+        """Draw one training batch."""
         drawn = super().draw(generator)
         picked = torch.randint(self.num_train_labels, (self.batch_size,), generator=generator)
         return self._with_labels(drawn, picked)
 
     def draw_held_out(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """One validation batch, with held-out labels."""
+        """Draw one validation batch, with held-out labels."""
         drawn = super().draw(generator)
         order = torch.randperm(self.num_labels - self.num_train_labels, generator=generator)
         picked = self.num_train_labels + order.repeat(math.ceil(self.batch_size / len(order)))[: self.batch_size]

@@ -1,9 +1,9 @@
-"""Matrices of abstract visual reasoning, drawn in factor space, and solvers that need no learning.
+"""Matrices of abstract visual reasoning, drawn in factor space, and solvers without learning.
 
 Chapter "Weakly-Supervised Disentanglement", section "Abstract visual reasoning", after van Steenkiste et al. (2019). A
 matrix has 3 x 3 panels, each a row of factor values; the last one is missing, and one of six answers completes it. An
 *active* factor is constant along each row: this is the only rule. All other factors vary, and in the first two rows
-never look like a rule. So a factor is active exactly if it is constant in both of them.
+never look like a rule. A factor is therefore active exactly if it is constant in both of these rows.
 """
 
 from collections.abc import Sequence
@@ -43,19 +43,19 @@ def sample_matrices(
     rules: Rules = "mixed",
     alternatives: Alternatives = "easy",
 ) -> Matrices:
-    """Draw n matrices at once.
+    """Draw n matrices.
 
     Args:
         sizes: number of values of each factor, at least three.
-        n: how many.
-        generator: of all randomness.
+        n: number of matrices.
+        generator: random generator.
         rules: number of active factors; ``"mixed"`` draws 1, 2 or 3 for each matrix.
         alternatives: ``"easy"`` ones are uniform over all panels that break a rule. ``"hard"`` ones have exactly one
-            active factor wrong; whoever compares answers can then tell the right one, as it is closest to all others.
-            (The reference means to offer these, but never passes the choice on: its hard matrices are easy.) With
-            "debiased" all six answers differ from each other in the active factors, and any could have been the right
-            one: without the context no solver does better than 1/6. Rules are then drawn among sets of factors with at
-            least six combinations.
+            active factor wrong; a solver that compares answers can then identify the right one, as it is closest to all
+            others. (The reference intends to offer these, but does not pass the option on: its hard matrices are easy.)
+            With ``"debiased"``, all six answers differ from each other in the active factors, and any could be the
+            right one: without the context no solver does better than 1/6. Rules are then drawn among sets of factors
+            with at least six combinations.
 
     >>> matrices = sample_matrices((5, 6, 3, 3, 4, 4), 100, torch.Generator().manual_seed(0))
     >>> matrices.context.shape, matrices.answers.shape
@@ -80,7 +80,7 @@ def sample_matrices(
     wrong = draw(size, active, solution, generator)
     position = torch.randint(ANSWERS, (n,), generator=generator)
     slots = torch.arange(ANSWERS)
-    # the alternatives keep their order around the right one
+    # the alternatives keep their order around the solution
     source = slots - (slots > position[:, None]).long()
     answers = wrong.gather(1, source.clamp(max=ANSWERS - 2)[:, :, None].expand(-1, -1, len(sizes)))
     answers[torch.arange(n), position] = solution
@@ -88,7 +88,7 @@ def sample_matrices(
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Refuse factors that cannot vary as a matrix needs."""
+    """Check that factors have enough values for a matrix."""
     few = [index for index, size in enumerate(sizes) if size < 3]
     if few or not len(sizes):
         raise ValueError(
@@ -98,7 +98,7 @@ def check_sizes(sizes: Sequence[int]) -> None:
 
 
 def _uniform(size: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """Values ``[*shape, F]``, each uniform over its factor's."""
+    """Draw values ``[*shape, F]``, each uniform over its factor's values."""
     draw = torch.rand(*shape, len(size), generator=generator, dtype=torch.float64)
     return (draw * size).long()
 
@@ -120,7 +120,7 @@ def _active(size: Tensor, n: int, rules: Rules, combinations: int, generator: to
 
 
 def _panels(size: Tensor, active: Tensor, generator: torch.Generator | None) -> Tensor:
-    """All nine panels ``[N, 3, 3, F]``."""
+    """Draw all nine panels ``[N, 3, 3, F]``."""
     n = len(active)
     rows = _uniform(size, (n, 3, 1), generator).expand(-1, -1, 3, -1)
     panels = _uniform(size, (n, 3, 3), generator)
@@ -150,7 +150,7 @@ def _easy(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Gener
 
 
 def _hard(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Generator | None) -> Tensor:
-    # Re-drawing random active factors until a value changes picks them in proportion to the chance that one does.
+    # Resampling random active factors until a value changes selects them in proportion to the chance of a change.
     weights = (active * (1 - 1 / size)).double()
     which = torch.multinomial(weights, ANSWERS - 1, replacement=True, generator=generator)
     wrong = _uniform(size, (len(solution), ANSWERS - 1), generator)
@@ -161,9 +161,9 @@ def _hard(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Gener
 
 
 def _debiased(size: Tensor, active: Tensor, solution: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Five panels whose active parts differ from the solution's and from each other's, uniformly."""
+    """Draw five panels whose active parts differ from the solution's and from each other's, uniformly."""
     n = len(solution)
-    own = torch.where(active, size, 1)  # sizes of the active grid
+    own = torch.where(active, size, 1)  # sizes of the grid of active factors
     stride = torch.cat([own.flip(1).cumprod(1).flip(1)[:, 1:], torch.ones(n, 1, dtype=torch.long)], dim=1)
     total = own.prod(1)
     right = (torch.where(active, solution, 0) * stride).sum(1)
@@ -184,11 +184,11 @@ def _debiased(size: Tensor, active: Tensor, solution: Tensor, generator: torch.G
     return torch.where(active[:, None], values, _uniform(size, (n, ANSWERS - 1), generator))
 
 
-# Solvers that learn nothing: what an accuracy means is seen beside theirs.
+# Solvers without learning, as baselines for accuracies.
 
 
 def solve_rules(matrices: Matrices) -> Tensor:
-    """The answer that keeps the rules of the first two rows; right in every matrix ``[N]``."""
+    """Choose the answer that follows the rules of the first two rows; right in every matrix ``[N]``."""
     rows = matrices.context[:, :6].unflatten(1, (2, 3))
     active = (rows == rows[:, :, :1]).all(2).all(1)
     fits = (matrices.answers == matrices.context[:, 7:8]) | ~active[:, None]
@@ -196,12 +196,12 @@ def solve_rules(matrices: Matrices) -> Tensor:
 
 
 def solve_by_row(matrices: Matrices, only_constant: bool = False, generator: torch.Generator | None = None) -> Tensor:
-    """The answer that agrees most with the two other panels of its row, whatever the rules; ties by lot.
+    """Choose the answer that agrees most with the two other panels of its row; ties are broken at random.
 
     Args:
-        matrices: to solve.
+        matrices: matrices to solve.
         only_constant: count only factors in which these two panels agree.
-        generator: of the lots.
+        generator: random generator for ties.
     """
     row = matrices.context[:, 6:8]
     same = (matrices.answers[:, :, None] == row[:, None]).long()
@@ -211,13 +211,13 @@ def solve_by_row(matrices: Matrices, only_constant: bool = False, generator: tor
 
 
 def solve_blind(matrices: Matrices, least: bool = False, generator: torch.Generator | None = None) -> Tensor:
-    """The answer most (or ``least``) like the other answers, without looking at the context; ties by lot."""
+    """Choose the answer most (or ``least``) similar to the other answers, ignoring the context; ties at random."""
     same = (matrices.answers[:, :, None] == matrices.answers[:, None]).sum(3).sum(2)
     return _largest(-same if least else same, generator)
 
 
 def solve_at_random(matrices: Matrices, generator: torch.Generator | None = None) -> Tensor:
-    """Any answer."""
+    """Choose a random answer."""
     return torch.randint(ANSWERS, matrices.position.shape, generator=generator)
 
 
@@ -226,17 +226,17 @@ def _largest(score: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 class MatrixDataModule(StreamDataModule):
-    """An endless stream of new matrices, and a fixed set of them to test on.
+    """Endless stream of new matrices, with a fixed set to test on.
 
     A batch is ``(context, answers, position)``: panels as factor values ``[N, 8, F]`` and ``[N, 6, F]``, as codes
     ``[N, 8, D]`` from a table that encodes each grid point once, or as images ``[N, 8, C, H, W]``.
 
     Args:
-        dataset: whose factors, and images, the panels show; a coarse grid, such as ``Coarse(Rooms3D(), ...)``.
+        dataset: data set of the panels, a coarse grid such as ``Coarse(Rooms3D(), ...)``.
         rules: see :func:`sample_matrices`.
         alternatives: see :func:`sample_matrices`.
         panels: ``"factors"`` or ``"images"``.
-        codes: a table ``[len(dataset), D]``, one row for each grid point, shown instead of the panels.
+        codes: table of codes ``[len(dataset), D]``, one row for each grid point, used instead of the panels.
         batch_size: matrices per batch.
         num_val_batches: batches of the fixed test set; 100 of 32 in the study.
         stream: arguments of :class:`StreamDataModule`: ``num_workers``, ``seed`` and ``steps_per_epoch``.
@@ -271,7 +271,7 @@ class MatrixDataModule(StreamDataModule):
                     f"codes must be [{len(dataset)}, D], one row for each point of the grid, got {list(codes.shape)}."
                 )
             if not torch.isfinite(codes).all():
-                raise ValueError("codes hold NaN or infinite values: the encoder that made them has diverged.")
+                raise ValueError("codes contain NaN or infinite values: the encoder has diverged.")
         self.dataset, self.rules, self.alternatives = dataset, rules, alternatives
         self.panels, self.codes = panels, codes
 
@@ -286,7 +286,7 @@ class MatrixDataModule(StreamDataModule):
             self.dataset.prepare()
 
     def draw(self, generator: torch.Generator) -> Any:
-        """One batch of matrices."""
+        """Draw one batch of matrices."""
         sizes = self.dataset.factor_space.sizes
         matrices = sample_matrices(sizes, self.batch_size, generator, self.rules, self.alternatives)
         panels = torch.cat([matrices.context, matrices.answers], dim=1)

@@ -11,7 +11,7 @@ from unknot.datamodules.stream import FactorDataModule
 
 
 class PairDataModule(FactorDataModule):
-    r"""Pairs whose second image has one or k factors of the first re-sampled.
+    r"""Pairs of images whose second image has one or k factors of the first resampled.
 
     .. math:: z \sim p(z)
 
@@ -26,19 +26,19 @@ class PairDataModule(FactorDataModule):
 
     Section "Experimental Results" of the chapter "Weakly-Supervised Disentanglement": the first image is drawn i.i.d.;
     "then, we sample either one factor (corresponding to sparse changes) or k factors of variation (to allow potentially
-    denser changes) that may not be shared by the two images and re-sample those coordinates". Each re-sampled factor
-    may fall on its old value, so that a pair differs in at most k factors and some pairs are identical.
+    denser changes) that may not be shared by the two images and re-sample those coordinates". Each resampled factor may
+    keep its old value, so a pair differs in at most k factors and some pairs are identical.
 
     A batch is ``(first, second)``, each ``[N, C, H, W]``, or ``(first, second, changed)``, or with factors
     ``(first, second, changed, first_factors, second_factors)``.
 
     Args:
-        dataset: where factors and images come from.
-        k: how many factors may change, from 1 to one less than there are, or ``"rnd"``: for every pair uniformly one
-            of these numbers.
-        exactly_k: always re-sample k factors. By default half of the pairs re-sample only one, as the sentence above
-            says and the reference does.
-        group_label: add ``changed`` ``[N]``, the index of one re-sampled factor, for GVAE and ML-VAE. With k > 1 it is
+        dataset: data set to draw factors and images from.
+        k: number of factors that may change, from 1 to F - 1, or ``"rnd"``: for every pair uniformly one of these
+            numbers.
+        exactly_k: always resample k factors. By default half of the pairs resample only one, as the sentence above says
+            and the reference does.
+        group_label: add ``changed`` ``[N]``, the index of one resampled factor, for GVAE and ML-VAE. With k > 1 it is
             one of them at random: the chapter's incomplete group knowledge.
         stream: arguments of :class:`FactorDataModule`; ``with_factors`` adds the factors of both images.
 
@@ -68,7 +68,7 @@ class PairDataModule(FactorDataModule):
         self.group_label = group_label
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """One batch of pairs."""
+        """Draw one batch of pairs."""
         first = self._factors(generator)
         second, changed = resample_factors(self.dataset.factor_space, first, self.k, self.exactly_k, generator)
         images = self.dataset.observe(torch.cat([first, second]), generator).chunk(2)
@@ -97,7 +97,7 @@ def resample_factors(
     exactly_k: bool,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Factors ``[N, F]`` of the second images, and the index of one re-sampled factor of each pair ``[N]``."""
+    """Return factors ``[N, F]`` of the second images, and the index of one resampled factor of each pair ``[N]``."""
     n, num_factors = first.shape
     count = num_changes(n, num_factors, k, exactly_k, generator)
     order = torch.rand(n, num_factors, generator=generator).argsort(1)  # every row a random permutation

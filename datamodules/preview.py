@@ -1,4 +1,4 @@
-"""A picture of a data set: samples, and what each factor does."""
+"""Preview of a data set: samples, and the effect of each factor."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +17,15 @@ SAMPLES = 3 * COLUMNS
 
 
 def draw_gallery(dataset: GroundTruthDataset | SceneDataset, path: str | Path, seed: int = 0) -> Path:
-    """Write a PNG with random images above, and below a row for each factor: one image as that factor changes.
+    """Write a PNG with random images above, and below a row for each factor that shows one image as it changes.
 
-    A factor with more values than fit in a row is shown at equal steps from its first value to its last. Scenes with
-    sets of objects have no factors: of them there are random images only.
+    A factor with more values than fit in a row is shown at equal steps from its first to its last value. For scenes
+    with sets of objects, which have no factors, there are only random images.
 
     Args:
-        dataset: what to show; prepared if it is not yet.
-        path: of the PNG.
-        seed: of the random images.
+        dataset: data set to show; prepared if necessary.
+        path: path of the PNG.
+        seed: seed of the random images.
     """
     dataset.prepare()
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Batches of images with sets of objects, for set prediction and object discovery."""
+"""DataModule of images with sets of objects, for set prediction and object discovery."""
 
 import math
 from typing import Literal
@@ -14,28 +14,28 @@ from unknot.randomness import Stream
 
 
 class SetDataModule(FiniteDataModule):
-    """Batches :class:`SetBatch` of images, padded sets of objects and, where there are some, masks.
+    """Batches :class:`SetBatch` of images, padded sets of objects and, if available, masks.
 
-    Endless data (:class:`ClevrScenes` without ``num_scenes``) are a stream whose epochs are a number of steps. Data of
-    which there is a fixed number (:class:`CLEVR`, or :class:`ClevrScenes` with ``num_scenes``) are passed through in a
-    new order in every epoch. Either way batch n of a rank is a function of (seed, rank, n) alone, so that ranks share
-    no example, the number of workers changes nothing and a resumed run continues with the batch that would
-    have come next.
+    Endless data (:class:`ClevrScenes` without ``num_scenes``) are a stream whose epochs are a number of steps. Data
+    with a fixed number of examples (:class:`CLEVR`, or :class:`ClevrScenes` with ``num_scenes``) are passed through in
+    a new order in every epoch. Either way batch n of a rank is a function of (seed, rank, n) alone, so that ranks share
+    no examples, the number of workers has no effect, and a resumed run continues with the batch that would have come
+    next.
 
     Args:
-        dataset: to train on.
-        val_dataset: for validation, test and prediction: all of it in order, or ``num_val_batches`` batches where it
-            is endless. ``None`` draws from the same endless data set, or holds out the first 512 examples of one that
-            is not, or the first tenth if that is less. (The reference holds out the first 512.)
+        dataset: data set to train on.
+        val_dataset: data set for validation, test and prediction: all of it in order, or ``num_val_batches`` batches if
+            it is endless. ``None`` draws from the same endless data set, or holds out the first 512 examples of a
+            finite one, or the first tenth if that is less. (The reference holds out the first 512.)
         batch_size: images per batch, on every rank.
-        num_val_batches: batches for validation where that is endless; the same every time.
+        num_val_batches: validation batches of endless data; the same every time.
         num_workers: processes that prepare batches. Each draws on one core.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches of endless data Lightning calls an epoch; the stream continues across epochs.
-        drop_last: leave out what does not fill a last batch; other examples in every epoch.
-        color_jitter: how far colours of training images vary, in [0, 1]: saturation and contrast by a factor within
-            1 ± this, brightness within a half and each channel within a quarter of it; every image by its own. What
-            learns from drawn scenes then depends less on their colours where it sees others.
+        seed: seed of the stream; ``None`` uses that of ``seed_everything``.
+        steps_per_epoch: batches per epoch of endless data; the stream continues across epochs.
+        drop_last: leave out an incomplete last batch; different examples are left out in every epoch.
+        color_jitter: strength of colour augmentation of training images, in [0, 1]: saturation and contrast by a factor
+            within 1 ± strength, brightness within half and each channel within a quarter of it; drawn per image. Models
+            trained on rendered scenes then depend less on their colours.
 
     >>> from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
     >>> data = SetDataModule(ClevrScenes(image_size=64), batch_size=4, seed=0)
@@ -82,11 +82,11 @@ class SetDataModule(FiniteDataModule):
         self.val_dataset.prepare()
 
     def train_length(self, share: Share) -> int:
-        """``steps_per_epoch``, or the batches of a pass through the data."""
+        """Return ``steps_per_epoch``, or the number of batches in a pass through the data."""
         return self.steps_per_epoch if self.dataset.endless else super().train_length(share)
 
     def train_batch(self, number: int, share: Share) -> SetBatch:
-        """Batch ``number``, drawn or of the pass that it belongs to."""
+        """Return batch ``number``, drawn or from the pass that it belongs to."""
         batch: SetBatch
         if self.dataset.endless:
             batch = self.dataset.draw(self.batch_size, share.generator(Stream.TRAIN_DATA, number))
@@ -100,25 +100,25 @@ class SetDataModule(FiniteDataModule):
         return batch._replace(images=low + (high - low) * images)
 
     def held_out_length(self, share: Share) -> int:
-        """``num_val_batches``, or the batches of a pass through the held-out data."""
+        """Return ``num_val_batches``, or the number of batches in a pass through the held-out data."""
         if self.val_dataset.endless:
             assert self.num_val_batches is not None
             return self.num_val_batches
         return super().held_out_length(share)
 
     def held_out_batch(self, number: int, share: Share) -> SetBatch:
-        """Batch ``number`` of these."""
+        """Return held-out batch ``number``."""
         if self.val_dataset.endless:
             return self.val_dataset.draw(self.batch_size, share.generator(Stream.HELD_OUT_DATA, number))
         batch: SetBatch = super().held_out_batch(number, share)
         return batch
 
     def indices(self, split: Literal["train", "val"]) -> Tensor:
-        """Numbers of the examples to train on, or held out."""
+        """Return the indices of the examples to train on, or held out."""
         if split == "train":
             return torch.arange(self.num_held_out, len(self.dataset))
         return torch.arange(self.num_held_out or len(self.val_dataset))
 
     def take(self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator) -> SetBatch:
-        """The examples of these numbers."""
+        """Return the examples with these indices."""
         return (self.dataset if split == "train" else self.val_dataset).batch(indices.tolist())

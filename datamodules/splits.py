@@ -1,4 +1,4 @@
-"""Views that hold combinations of factors out: by ranges, or by one of the splits of Schott et al. (2021)."""
+"""Views that hold out combinations of factors: by ranges, or by a split of Schott et al. (2021)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class HeldOut(Weighted):
-    """A data set without the combinations of factors that lie in a block.
+    """View of a data set without the combinations of factors that lie in a block.
 
     A combination is held out if all named factors lie in their ranges. Montero et al. (2021) and Roth et al. (2023)
-    hold the last shape in the right half out: ``{"shape": (1, 1), "pos_x": (0.5, 1)}``.
+    hold out the last shape in the right half: ``{"shape": (1, 1), "pos_x": (0.5, 1)}``.
 
     Args:
-        dataset: whose images.
-        ranges: by name of a factor, the smallest and the largest value that is held out; values reach from 0 to 1.
+        dataset: data set of the images.
+        ranges: smallest and largest value that is held out, by name of a factor; values are scaled to [0, 1].
 
     >>> from unknot.datamodules import DSprites
     >>> data = HeldOut(DSprites(), {"shape": (1, 1), "pos_x": (0.5, 1)})
@@ -44,7 +44,9 @@ class HeldOut(Weighted):
         inside = _all_of([_between(sizes[name], *ends) for name, ends in ranges.items()])
         if not ranges or inside.all() or not inside.any():
             count = "all" if ranges and inside.all() else "no"
-            raise ValueError(f"ranges hold {count} combinations out; some have to stay and some to go, got {ranges!r}.")
+            raise ValueError(
+                f"ranges hold out {count} combinations; at least one must be held out and one kept, got {ranges}."
+            )
         words = " and ".join(f"{name} in [{low:g}, {high:g}]" for name, (low, high) in ranges.items())
         super().__init__(dataset, tuple(ranges), (~inside).astype(float), f"held out: {words}")
         self.ranges = {name: tuple(ends) for name, ends in ranges.items()}
@@ -54,24 +56,24 @@ class HeldOut(Weighted):
 
 
 class Split(Weighted):
-    """A part of the combinations of factors, to train on, or the others, to test on.
+    """Part of the combinations of factors to train on, or the rest to test on.
 
     The four kinds are those of Schott et al. (2021), "Visual Representation Learning Does Not Generalize Strongly
-    Within the Same Domain". Their arrays are not used: the share that is held out is an argument.
+    Within the Same Domain". Their published splits are not used: the share that is held out is an argument.
 
-    * ``"random"``: combinations are held out at random, every value is seen.
-    * ``"composition"``: a block is held out in which every factor has large values; every value is seen.
-    * ``"interpolation"``: values between others are held out; combinations with one of them are to be tested on.
-    * ``"extrapolation"``: the largest values are held out; combinations with one of them are to be tested on.
+    * ``"random"``: combinations are held out at random; every value is seen.
+    * ``"composition"``: a block in which every factor has large values is held out; every value is seen.
+    * ``"interpolation"``: values between others are held out; the test set has all combinations with one of them.
+    * ``"extrapolation"``: the largest values are held out; the test set has all combinations with one of them.
 
     Args:
-        dataset: whose images.
-        kind: of the split.
-        factors: names of the factors that are split; by default the ordered and the continuous ones, of which circular
-            factors have no end and categorical ones no order.
-        share: of combinations that is held out, about: values are whole.
+        dataset: data set of the images.
+        kind: kind of the split.
+        factors: names of the factors to split; by default the ordered and continuous ones, since circular factors have
+            no end and categorical ones no order.
+        share: approximate share of combinations that is held out.
         part: ``"train"`` or ``"test"``.
-        seed: of ``"random"``.
+        seed: seed of ``"random"``.
 
     >>> from unknot.datamodules import DSprites
     >>> train = Split(DSprites(), "extrapolation")
@@ -104,7 +106,7 @@ class Split(Weighted):
         if missing := [name for name in names if name not in sizes]:
             raise ValueError(f"{dataset.name} has no factor {missing[0]!r}; there are {', '.join(sizes)}.")
         if not names:
-            raise ValueError(f"No factor of {dataset.name} has an order. Name the factors that are split.")
+            raise ValueError(f"No factor of {dataset.name} has an order. Name the factors to split.")
         test = _mask(kind, [sizes[name] for name in names], share, seed)
         if test.all() or not test.any():
             raise ValueError(
@@ -118,7 +120,7 @@ class Split(Weighted):
 
 
 def _mask(kind: Kind, sizes: Sequence[int], share: float, seed: int) -> Mask:
-    """Combinations that are held out, of factors with these sizes: about a share of them."""
+    """Return the held-out combinations of factors with these sizes: approximately the given share."""
     if kind == "random":
         return np.random.default_rng(seed).random(sizes) < share
     if kind == "composition":
@@ -131,7 +133,7 @@ def _mask(kind: Kind, sizes: Sequence[int], share: float, seed: int) -> Mask:
     kept = []
     for size, count in zip(sizes, counts, strict=True):
         inner = np.ones(size, dtype=bool)
-        # Neither end is held out, and no two neighbours: `count` values evenly between.
+        # Neither the ends nor two neighbours are held out: `count` values evenly between.
         places = np.linspace(0, size - 1, min(count, math.ceil(size / 2) - 1) + 2).round().astype(int)[1:-1]
         inner[places] = False
         kept.append(inner)
@@ -139,13 +141,13 @@ def _mask(kind: Kind, sizes: Sequence[int], share: float, seed: int) -> Mask:
 
 
 def _between(size: int, low: float, high: float) -> Mask:
-    """Select the values from 0 to 1 that lie in a range, with a margin for rounding errors."""
+    """Select the values in [0, 1] that lie in a range, with a margin for rounding errors."""
     values = np.linspace(0, 1, size)
     return (values >= low - 1e-9) & (values <= high + 1e-9)
 
 
 def _all_of(axes: Sequence[Mask]) -> Mask:
-    """Table of combinations whose every value is in its axis."""
+    """Return the table of combinations whose every value is selected on its axis."""
     table = np.ones([1] * len(axes), dtype=bool)
     for place, axis in enumerate(axes):
         table = table & np.expand_dims(axis, [other for other in range(len(axes)) if other != place])

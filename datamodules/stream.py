@@ -1,4 +1,4 @@
-"""DataModules that draw batches as in the thesis: i.i.d., so that an epoch is no more than a number of steps."""
+"""DataModules that draw i.i.d. batches, as in the thesis, so that an epoch is only a number of steps."""
 
 from abc import abstractmethod
 from typing import Any
@@ -14,15 +14,15 @@ from unknot.randomness import Stream
 
 
 class StreamDataModule(BatchDataModule):
-    """An endless stream of batches; what is in a batch is up to :meth:`draw`.
+    """Endless stream of batches; subclasses implement :meth:`draw`.
 
     Args:
         batch_size: examples per batch, on every rank.
         num_val_batches: batches for validation, test and prediction; the same every time.
         num_workers: processes that prepare batches.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch: after each of them it validates, by default. The
-            stream continues across epochs; no batch is drawn twice.
+        seed: seed of the stream; ``None`` uses that of ``seed_everything``.
+        steps_per_epoch: batches per epoch, after which Lightning validates by default. The stream continues across
+            epochs; no batch is drawn twice.
     """
 
     def __init__(
@@ -39,42 +39,42 @@ class StreamDataModule(BatchDataModule):
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Any:
-        """One training batch, all of its randomness from ``generator``."""
+        """Draw one training batch, with all randomness from ``generator``."""
 
     def draw_held_out(self, generator: torch.Generator) -> Any:
-        """One batch for validation, test or prediction."""
+        """Draw one batch for validation, test or prediction."""
         return self.draw(generator)
 
     def train_length(self, share: Share) -> int:
-        """``steps_per_epoch``."""
+        """Return ``steps_per_epoch``."""
         return self.steps_per_epoch
 
     def train_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number`` of the stream."""
+        """Return batch ``number`` of the stream."""
         return self.draw(share.generator(Stream.TRAIN_DATA, number))
 
     def held_out_length(self, share: Share) -> int:
-        """``num_val_batches``."""
+        """Return ``num_val_batches``."""
         return self.num_val_batches
 
     def held_out_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number`` of the stream that is for validation."""
+        """Return batch ``number`` of the validation stream."""
         return self.draw_held_out(share.generator(Stream.HELD_OUT_DATA, number))
 
 
 class FactorDataModule(StreamDataModule):
-    """I.i.d. batches of images from a ground-truth data set: no split.
+    """I.i.d. batches of images from a ground-truth data set, without a split.
 
     Args:
-        dataset: where factors and images come from.
+        dataset: data set to draw factors and images from.
         batch_size: images per batch, on every rank.
         num_val_batches: batches for validation, test and prediction; the same images every time.
-        num_workers: processes that prepare batches. dSprites needs none: a batch takes about a millisecond.
-        seed: of the stream; ``None`` takes the one of ``seed_everything``.
-        steps_per_epoch: how many batches Lightning calls an epoch; the stream continues across epochs.
-        image_size: side, or (height, width), to show the images at; by default as they are. See :class:`Resized`.
+        num_workers: processes that prepare batches; 0 is enough for dSprites, where a batch takes about a millisecond.
+        seed: seed of the stream; ``None`` uses that of ``seed_everything``.
+        steps_per_epoch: batches per epoch; the stream continues across epochs.
+        image_size: side, or (height, width), to resize images to; by default unchanged. See :class:`Resized`.
         with_factors: batches are ``(images, factors)``, with int64 ``[batch_size, F]``, for metrics in a validation
-            loop. Models of the zoo train on the images alone.
+            loop. Models of the zoo train on the images only.
 
     >>> from unknot.datamodules import DSprites, FactorDataModule
     >>> data = FactorDataModule(DSprites(), batch_size=16, seed=0)
@@ -108,7 +108,7 @@ class FactorDataModule(StreamDataModule):
         self.dataset.prepare()
 
     def draw(self, generator: torch.Generator) -> Any:
-        """One batch: images ``[batch_size, C, H, W]``. What other DataModules of this family override."""
+        """Draw one batch of images ``[batch_size, C, H, W]``. Other DataModules of this family override this."""
         factors = self._factors(generator)
         images = self.dataset.observe(factors, generator)
         return (images, factors) if self.with_factors else images

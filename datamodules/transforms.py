@@ -1,4 +1,4 @@
-"""Transforms of images: your own, as torchvision has them, and colours by the batch, each drawn from a generator."""
+"""Image transforms with a random generator: your own, for example from torchvision, and colour augmentation."""
 
 import random
 from collections.abc import Callable
@@ -13,10 +13,10 @@ Transform = Callable[[Tensor], Tensor]
 
 
 def transformed(images: Tensor, transform: Transform | None, generator: torch.Generator) -> Tensor:
-    """Images ``[N, C, H, W]``, each of them transformed by itself.
+    """Transform each of the images ``[N, C, H, W]`` separately.
 
-    Transforms draw from the global generators, of torch, NumPy or Python: they are seeded by ``generator`` and given
-    back as they were.
+    Transforms use the global random generators of torch, NumPy or Python, which are seeded by ``generator`` and
+    restored afterwards.
     """
     if transform is None:
         return images
@@ -27,7 +27,7 @@ def transformed(images: Tensor, transform: Transform | None, generator: torch.Ge
 
 
 def transformed_shape(images: Tensor, transform: Transform | None) -> tuple[int, int, int]:
-    """(channels, height, width) of what becomes of images ``[N, C, H, W]``."""
+    """Return the shape (channels, height, width) of images ``[N, C, H, W]`` after a transform."""
     shape = transformed(images, transform, torch.Generator()).shape[1:]
     if len(shape) != 3:
         raise ValueError(f"transform must give images [C, H, W], got shape {list(shape)}.")
@@ -36,11 +36,10 @@ def transformed_shape(images: Tensor, transform: Transform | None) -> tuple[int,
 
 
 def jittered(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
-    """Images ``[N, 3, H, W]`` in [0, 1] in other colours, each in its own, all at once.
+    """Change the colours of images ``[N, 3, H, W]`` in [0, 1], each by its own random factors.
 
-    Factors are uniform: 1 ± strength for saturation and for contrast, 1 ± strength / 2 for brightness, and
-    1 ± strength / 4 for each channel, as of another light. (torchvision's ``ColorJitter`` draws once for all
-    images that it is given.)
+    Factors are uniform: 1 ± strength for saturation and for contrast, 1 ± strength / 2 for brightness, and 1 ± strength
+    / 4 for each channel. (torchvision's ``ColorJitter`` draws once for all images of a batch.)
 
     >>> images = torch.rand(4, 3, 8, 8)
     >>> jittered(images, 0.3, torch.Generator().manual_seed(0)).shape
@@ -57,5 +56,5 @@ def jittered(images: Tensor, strength: float, generator: torch.Generator) -> Ten
 
 def _seed_all(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  (what transforms use)
+    np.random.seed(seed)  # noqa: NPY002  (used by transforms)
     random.seed(seed)

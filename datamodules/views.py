@@ -1,4 +1,4 @@
-"""Views of a ground-truth data set: its images at another resolution, and a coarser grid of its factors."""
+"""Views of a ground-truth data set: its images at another resolution, or a coarser grid of its factors."""
 
 import math
 import operator
@@ -16,11 +16,11 @@ from unknot.datamodules.factors import FactorSpace, GroundTruthDataset, check_da
 from unknot.datamodules.grid import CHUNK, Bytes, Grid, made_once, open_grid, with_progress
 from unknot.files import cache_dir
 
-STEPS = 65535  # of a 16-bit value
+STEPS = 65535  # levels of a 16-bit value
 
 
 class View(GroundTruthDataset):
-    """Another data set's factors and images; a subclass changes one of the two."""
+    """View of another data set; a subclass changes its factors or its images."""
 
     def __init__(self, dataset: GroundTruthDataset) -> None:
         check_dataset(dataset)
@@ -37,7 +37,7 @@ class View(GroundTruthDataset):
         return self.dataset.finite
 
     def split(self, test_fraction: float = 1 / 3, seed: int = 0) -> tuple["View", "View"]:
-        """Two views of the two parts of what is behind this one."""
+        """Return two views, of the two parts of the data set behind this one."""
         views = copy(self), copy(self)
         for view, part in zip(views, self.dataset.split(test_fraction, seed), strict=True):
             view.dataset, view.factor_space = part, part.factor_space
@@ -53,36 +53,36 @@ class View(GroundTruthDataset):
         return self.changed(images), factors
 
     def changed(self, images: Tensor) -> Tensor:
-        """Images of the data set as the view shows them."""
+        """Return images of the data set as the view shows them."""
         return images
 
     def prepare(self) -> None:
-        """Prepare what is behind the view."""
+        """Prepare the data set behind the view."""
         self.dataset.prepare()
 
     def is_prepared(self) -> bool:
-        """Return whether that is done."""
+        """Return whether the data set behind the view is prepared."""
         return self.dataset.is_prepared()
 
     @property
     def download_size(self) -> int:
-        """Bytes to download, about."""
+        """Approximate number of bytes to download."""
         return self.dataset.download_size
 
 
 class Resized(View):
-    """A data set at another resolution: every pixel is the mean of the area that it covers.
+    """Data set at another resolution: every pixel is the mean of the area that it covers.
 
-    Where an image is a function of its factors, all are made once and kept in the cache as a memory-mapped file, of one
-    byte per value where that is exact (dSprites at half its side: 755 MB) and of two where it is not (Rooms3D and
-    Shapes3D at 32 x 32: 2.9 GB). Published images whose side is shrunk by a whole number, up to 16, are exact; all
-    others are within 1/131,070. Where images are random given their factors, each is averaged as it is drawn.
+    If an image is a function of its factors, all images are resized once and cached in a memory-mapped file, with one
+    byte per value if that is exact (dSprites at half its side: 755 MB), else with two (Rooms3D and Shapes3D at 32 x 32:
+    2.9 GB). Published images whose side is shrunk by an integer factor up to 16 are exact; all others are within
+    1/131,070. If images are random given their factors, each is averaged when it is drawn.
 
     Args:
-        dataset: whose images.
+        dataset: data set of the images.
         size: side, or (height, width).
         cached: keep the images on disk; ``False`` averages them at every draw. Your own data set needs a
-            ``cache_key()`` to be kept, without which nobody could tell an old file from a new one.
+            ``cache_key()`` to be cached, which distinguishes old files from new ones.
 
     >>> from unknot.datamodules import DSprites
     >>> dataset = Resized(DSprites(), 32, cached=False)
@@ -108,13 +108,13 @@ class Resized(View):
         self._grid: Grid | None = None
 
     def cache_key(self) -> str | None:
-        """That of the data set, and the size."""
+        """Return the key of the data set, with the size."""
         key = self.dataset.cache_key()
         return None if key is None else f"{key}-{self.size[0]}x{self.size[1]}"
 
     @property
     def disk_size(self) -> int:
-        """Bytes of the file in the cache, beside those of the data set."""
+        """Bytes of the cached file, in addition to those of the data set."""
         return math.prod(self._stored) if self._path else 0
 
     @property
@@ -128,7 +128,7 @@ class Resized(View):
         return (self.factor_space.size, channels, height, width * (1 if self._steps <= 255 else 2))
 
     def prepare(self) -> None:
-        """Average all images, unless the cache holds them."""
+        """Average all images, unless they are cached."""
         if self._grid is None:
             if path := self._path:
                 self._grid = made_once(path, self._stored, self._make)
@@ -136,27 +136,27 @@ class Resized(View):
                 self.dataset.prepare()
 
     def is_prepared(self) -> bool:
-        """Return whether the cache holds them."""
+        """Return whether the images are cached."""
         if self._grid is not None:
             return True
         try:
             path = self._path
-        except (OSError, ValueError):  # no such source
+        except (OSError, ValueError):  # the source does not exist
             return False
         return self.dataset.is_prepared() if path is None else open_grid(path, self._stored) is not None
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], of the new height and width."""
+        """Return images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1], with the new height and width."""
         self.prepare()
         if self._grid is None:
             return self.changed(self.dataset.observe(factors, generator))
         rows = self._grid.take(self.factor_space.index(factors).numpy())
         pixels = rows if self._steps <= 255 else rows.view("<u2")
-        # NumPy's arithmetic runs in this thread: torch's would wake threads that cost more than they bring here.
+        # NumPy runs in this thread; waking torch's threads would cost more than it saves here.
         return torch.from_numpy(np.divide(pixels, np.float32(self._steps), dtype=np.float32))
 
     def changed(self, images: Tensor) -> Tensor:
-        """Images averaged to the size."""
+        """Average images to the size."""
         return area_average(images, self.size)
 
     def _make(self) -> Iterator[Bytes]:
@@ -173,7 +173,7 @@ class Resized(View):
 
 
 def area_average(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images ``[N, C, H, W]`` whose pixels are the mean of the area that each of them covers.
+    """Resize images ``[N, C, H, W]``: every pixel is the mean of the area that it covers.
 
     >>> area_average(torch.tensor([[[[0.0, 3.0, 6.0]]]]), (1, 2))
     tensor([[[[1., 5.]]]])
@@ -185,7 +185,7 @@ def area_average(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _shares(old: int, new: int) -> Tensor:
-    """Part of each new pixel along an axis that each old one covers: ``[new, old]``."""
+    """Return the share of each new pixel along an axis that each old pixel covers: ``[new, old]``."""
     starts = torch.arange(new, dtype=torch.float64)[:, None] * (old / new)
     pixels = torch.arange(old, dtype=torch.float64)
     covered = torch.minimum(starts + old / new, pixels + 1) - torch.maximum(starts, pixels)
@@ -193,14 +193,14 @@ def _shares(old: int, new: int) -> Tensor:
 
 
 class Coarse(View):
-    """A data set of which only some values of each factor are shown, at equal steps.
+    """View of a data set with only some values of each factor, at equal steps.
 
-    Value i of n shows value ⌊i m / n⌋ of the m that there are, as in the study of abstract visual reasoning, so that
-    values 0, 1, 2, 3 of 15 orientations made 4 are the orientations 0, 3, 7, 11.
+    Value i of n is value ⌊i m / n⌋ of the original m, as in the study of abstract visual reasoning, so that 15
+    orientations reduced to 4 are the orientations 0, 3, 7, 11.
 
     Args:
-        dataset: whose images.
-        sizes: number of values of every factor, in order; or of some, by name.
+        dataset: data set of the images.
+        sizes: number of values of every factor, in order, or of some by name.
 
     >>> from unknot.datamodules import Rooms3D
     >>> dataset = Coarse(Rooms3D(), {"scale": 4, "orientation": 4})
@@ -236,7 +236,7 @@ class Coarse(View):
             for name, size, kind in zip(space.names, space.sizes, space.kinds, strict=True)
             if kind == "circular"
         }
-        picked = {  # which of the old values each new one shows
+        picked = {  # original value of each new one
             name: [i * most // size for i in range(size)]
             for name, size, most in zip(space.names, self.sizes, space.sizes, strict=True)
         }
@@ -251,15 +251,15 @@ class Coarse(View):
         )
 
     def cache_key(self) -> str | None:
-        """That of the data set, and the sizes."""
+        """Return the key of the data set, with the sizes."""
         key = self.dataset.cache_key()
         return None if key is None else f"{key}-{'x'.join(map(str, self.sizes))}"
 
     def fine(self, factors: Tensor) -> Tensor:
-        """Factors ``[..., F]`` of the data set that factors of this one show."""
+        """Return the original factors ``[..., F]`` of factors of this view."""
         factors = self.factor_space.factors(self.factor_space.index(factors))  # checked, and int64
         return factors * torch.tensor(self.dataset.factor_space.sizes) // torch.tensor(self.sizes)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        """Return images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
         return self.dataset.observe(self.fine(factors), generator)

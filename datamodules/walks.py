@@ -1,4 +1,4 @@
-"""Walks through a ground-truth data set: drawn video, whose neighbouring frames differ by small steps."""
+"""Random walks through a ground-truth data set: rendered videos whose neighbouring frames differ by small steps."""
 
 import warnings
 from typing import Any, Literal
@@ -13,27 +13,26 @@ from unknot.datamodules.stream import FactorDataModule
 from unknot.datamodules.weighted import WeightedSpace
 
 Steps = Literal["laplace", "uniform"]
-MOST_TRIES = 1000  # to draw a step that changes something
+MOST_TRIES = 1000  # attempts to draw a step that changes a factor
 
 
 class WalkDataModule(FactorDataModule):
-    """Short walks through a ground-truth data set, for models of time.
+    """Short random walks through a ground-truth data set, for temporal models.
 
-    A walk starts at factors drawn i.i.d. In every step each factor that is not categorical moves to a value near its
-    own, and at least one changes. Circular factors continue at their other end. Steps to combinations that a weighted
-    data set holds out are drawn again. With ``wraps=False`` the Laplace steps are the transitions "LAP" of Klindt et
-    al. (2021), on which SlowVAE is trained.
+    A walk starts at factors drawn i.i.d. In every step, each factor that is not categorical moves to a value near its
+    current one, and at least one changes. Circular factors wrap around. Steps to combinations that a weighted data set
+    holds out are drawn again. With ``wraps=False`` the Laplace steps are the transitions "LAP" of Klindt et al. (2021),
+    on which SlowVAE is trained.
 
     A batch is ``(first, second)``, each ``[N, C, H, W]``, for walks of two frames, and ``[N, T, C, H, W]`` for longer
     ones; with factors ``(first, second, first_factors, second_factors)``, or ``(frames, factors)`` with
     ``[N, T, F]``.
 
     Args:
-        dataset: where factors and images come from. Its factor space says which factors are ``"ordered"``,
+        dataset: data set to draw factors and images from. Its factor space states which factors are ``"ordered"``,
             ``"circular"`` or ``"continuous"``.
-        steps: ``"laplace"``, by which value j follows value i of n with a probability proportional to
-            exp(-rate |j - i| / log n); or ``"uniform"``, by which all values at most ``reach`` away are equally
-            likely.
+        steps: ``"laplace"``, where value j follows value i of n with a probability proportional to exp(-rate |j - i| /
+            log n); or ``"uniform"``, by which all values at most ``reach`` away are equally likely.
         rate: of the Laplace law; the larger, the rarer are large steps.
         reach: of the uniform law.
         length: frames of a walk.
@@ -76,7 +75,7 @@ class WalkDataModule(FactorDataModule):
             )
 
     def draw(self, generator: torch.Generator) -> Any:
-        """One batch of walks."""
+        """Draw one batch of walks."""
         factors = [self._factors(generator)]
         while len(factors) < self.length:
             factors.append(next_factors(self.dataset.factor_space, factors[-1], self._laws, generator))
@@ -89,7 +88,7 @@ class WalkDataModule(FactorDataModule):
 
 
 def transition_law(size: int, circular: bool, steps: Steps, rate: float, reach: int) -> Tensor:
-    """Probability of every value after every other: float64 ``[size, size]``, whose rows sum to one.
+    """Return the probability of every value after every other: float64 ``[size, size]``, with rows that sum to one.
 
     >>> transition_law(4, False, "uniform", 1.0, 1)[0]
     tensor([0.5000, 0.5000, 0.0000, 0.0000], dtype=torch.float64)
@@ -105,7 +104,7 @@ def transition_law(size: int, circular: bool, steps: Steps, rate: float, reach: 
 def next_factors(
     space: FactorSpace, factors: Tensor, laws: dict[int, Tensor], generator: torch.Generator | None = None
 ) -> Tensor:
-    """Factors ``[N, F]`` one step later; at least one of each row differs.
+    """Return factors ``[N, F]`` one step later; at least one of each row differs.
 
     >>> space = FactorSpace(("shape", "x"), (3, 32), kinds=("categorical", "ordered"))
     >>> laws = {1: transition_law(32, False, "laplace", 1.0, 1)}

@@ -1,4 +1,4 @@
-"""Views of a data set whose factors are correlated, or some of whose combinations are held out."""
+"""Views of a data set whose factors are correlated, or with some combinations held out."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -15,12 +15,12 @@ from unknot.datamodules.factors import FactorSpace, GroundTruthDataset
 from unknot.datamodules.views import View
 from unknot.labels import Law
 
-ROUNDS = 10_000  # of proposals: what is drawn again has a chance in each
+ROUNDS = 10_000  # rounds of proposals, each of which may be accepted
 
 
 @dataclass(frozen=True)
 class WeightedSpace(FactorSpace):
-    """A factor space in which P(z) is proportional to a weight of some factors, and uniform in the others."""
+    """Factor space in which P(z) is proportional to a weight of some factors, and uniform in the others."""
 
     columns: tuple[int, ...] = field(default=(), kw_only=True)
     weights: Tensor = field(default_factory=lambda: torch.ones(1), compare=False, repr=False, kw_only=True)
@@ -28,7 +28,7 @@ class WeightedSpace(FactorSpace):
 
     @cached_property
     def _edges(self) -> tuple[Tensor, int]:
-        """Cumulative weights of the combinations, and the number of the last one that can be drawn."""
+        """Cumulative weights of the combinations, and the index of the last one with positive weight."""
         flat = self.weights.flatten()
         return flat.cumsum(0), int(flat.nonzero()[-1])
 
@@ -45,7 +45,7 @@ class WeightedSpace(FactorSpace):
         return factors
 
     def resample(self, factors: Tensor, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw chosen factors again, given the others: uniform proposals, accepted in proportion to their weight."""
+        """Resample chosen factors given the others: uniform proposals, accepted in proportion to their weight."""
         drawn, left = factors.clone(), torch.arange(len(factors))
         most = float(self.weights.max())
         for _ in range(ROUNDS):
@@ -60,17 +60,17 @@ class WeightedSpace(FactorSpace):
 
 
 class Weighted(View):
-    """A data set whose combinations of some factors are drawn in proportion to weights; 0 holds a combination out.
+    """View of a data set with combinations of some factors drawn in proportion to weights; 0 holds a combination out.
 
-    Streams, pairs, ``evaluate`` and studies draw from it; scores say so in ``protocol["distribution"]``. To train on
-    correlated factors and score on independent ones, give ``evaluate`` the data set itself, or what
-    :func:`with_law` returns.
+    Streams, pairs, ``evaluate`` and studies draw from it; scores state it in ``protocol["distribution"]``. To train on
+    correlated factors and score on independent ones, pass ``evaluate`` the data set itself, or the result of
+    :func:`with_law`.
 
     Args:
-        dataset: whose images; of a weighted one the weights are multiplied.
-        factors: names of the factors that the weights are about.
-        weights: ``[n1, n2, ...]``, as many as these factors have values; not negative.
-        distribution: words for it.
+        dataset: data set of the images; the weights of a weighted one are multiplied.
+        factors: names of the weighted factors.
+        weights: non-negative ``[n1, n2, ...]``, with the sizes of these factors.
+        distribution: description of the distribution.
 
     >>> from unknot.datamodules import DSprites
     >>> weights = torch.ones(3, 6)
@@ -127,23 +127,23 @@ class Weighted(View):
         return self.dataset.cache_key()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        """Return images for factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
         return self.dataset.observe(factors, generator)
 
 
 class Correlated(Weighted):
-    """Factors that go together: P(z) is proportional to exp(-(u - v)² / 2 w²), u and v their values in [0, 1].
+    """View of a data set with correlated factors: P(z) ∝ exp(-(u - v)² / 2 w²), with u and v their values in [0, 1].
 
     The formula of Träuble et al. (2021), "On Disentangled Representations Learned from Correlated Data", with which
     Roth et al. (2023), "Disentanglement of Correlated Factors via Hausdorff Factorized Support", correlate one pair,
     two or three pairs, or one factor with all others. For several pairs, correlate a correlated data set again.
 
     Args:
-        dataset: whose images.
+        dataset: data set of the images.
         first: name of a factor.
         second: name of another; several names, each correlated with the first; or ``"all"`` others, of which the first
             is then a confounder.
-        width: w; smaller is more strongly correlated.
+        width: width w; smaller values give stronger correlation.
 
     >>> from unknot.datamodules import DSprites
     >>> drawn = Correlated(DSprites(), "pos_x", "pos_y", width=0.2).factor_space.sample(10_000).double()
@@ -179,7 +179,7 @@ class Correlated(Weighted):
 
 
 def gaussian_law(rows: int, columns: int, width: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Weights exp(-(u - v)² / 2 w²) of two factors with ``rows`` and ``columns`` values from 0 to 1.
+    """Return weights exp(-(u - v)² / 2 w²) of two factors with ``rows`` and ``columns`` values in [0, 1].
 
     >>> gaussian_law(2, 3, width=1.0).round(2)
     array([[1.  , 0.88, 0.61],
@@ -190,12 +190,12 @@ def gaussian_law(rows: int, columns: int, width: float) -> np.ndarray[Any, np.dt
 
 
 def with_law(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
-    """Return the same images with factors of another distribution.
+    """Return the same images with another distribution of factors.
 
     Args:
         dataset: a weighted data set, or a view of one, such as ``Resized(Correlated(...), 32)``.
-        law: ``"training"`` returns the data set; ``"independent"`` takes all weights away; ``"held_out"`` draws the
-            combinations of weight 0, each equally often.
+        law: ``"training"`` returns the data set; ``"independent"`` removes all weights; ``"held_out"`` draws the
+            combinations of weight 0 uniformly.
 
     >>> from unknot.datamodules import DSprites
     >>> weights = torch.ones(3, 6)
@@ -215,7 +215,7 @@ def with_law(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
         return dataset
     if not isinstance(space, WeightedSpace) or (law == "held_out" and bool((space.weights > 0).all())):
         raise ValueError(
-            f"{dataset.name} holds no combination of factors out. Score it with law='independent', or give "
+            f"{dataset.name} holds out no combination of factors. Score it with law='independent', or use "
             "HeldOut(dataset, {'shape': (1, 1), 'pos_x': (0.5, 1)}) for example."
         )
     return _replaced(dataset, law)
@@ -242,7 +242,7 @@ def _replaced(dataset: GroundTruthDataset, law: Law) -> GroundTruthDataset:
 
 
 def _product(space: WeightedSpace, columns: tuple[int, ...], table: Tensor) -> tuple[tuple[int, ...], Tensor]:
-    """Columns and weights of a weighted space whose weights are multiplied by those of further columns."""
+    """Return columns and weights of a weighted space multiplied by the weights of further columns."""
     both = tuple(sorted({*space.columns, *columns}))
     product = torch.ones([space.sizes[column] for column in both], dtype=torch.float64)
     for part, weights in ((space.columns, space.weights), (columns, table)):

@@ -1,4 +1,4 @@
-"""From image files and arrays to pixels: the one decoder, and what becomes of an image's size."""
+"""Decoding of image files and arrays to pixels, with cropping and resizing."""
 
 import io
 import re
@@ -22,13 +22,13 @@ Crop = Literal["fit", "none"] | tuple[int, int]
 def load_image(
     path: Path | IO[bytes], mode: str | None = "RGB", background: str = "white", draft: tuple[int, int] | None = None
 ) -> Image.Image:
-    """One file: upright, of 8 bits per channel, its transparent parts over ``background``.
+    """Load one image file: upright, with 8 bits per channel and transparent parts over ``background``.
 
     Args:
-        path: of the file, or the open file.
-        mode: Pillow's name of the channels, ``"RGB"`` or ``"L"``; ``None`` leaves them and their transparency.
+        path: path of the file, or the open file.
+        mode: Pillow's mode, ``"RGB"`` or ``"L"``; ``None`` keeps channels and transparency.
         background: a colour, by name or as ``#rrggbb``.
-        draft: a size that is large enough: JPEGs decode faster at a fraction of theirs.
+        draft: size that is sufficient: JPEGs decode faster at reduced size.
     """
     with Image.open(path) as image:
         if draft is not None:
@@ -39,8 +39,8 @@ def load_image(
 
 
 def convert(image: Image.Image, mode: str, background: str = "white") -> Image.Image:
-    """An image in another mode; transparent parts show ``background``, 16 bits are scaled to 8."""
-    if image.mode[0] == "I":  # Pillow would clip instead of scaling
+    """Convert an image to another mode; transparent parts show ``background``, 16 bits are scaled to 8."""
+    if image.mode[0] == "I":  # Pillow clips instead of scaling
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if "A" in image.getbands() or "transparency" in image.info:
         over = image.convert("RGBA")
@@ -49,7 +49,7 @@ def convert(image: Image.Image, mode: str, background: str = "white") -> Image.I
 
 
 def fit_image(image: Image.Image, size: tuple[int, int], crop: Crop) -> Bytes:
-    """A grey or RGB image, cropped and resized: uint8 ``[C, H, W]``."""
+    """Crop and resize a grey or RGB image: uint8 ``[C, H, W]``."""
     height, width = size
     across, down = image.size
     if crop == "fit":
@@ -68,7 +68,7 @@ def fit_image(image: Image.Image, size: tuple[int, int], crop: Crop) -> Bytes:
 def read_image(
     file: Path | bytes | Image.Image, size: tuple[int, int], crop: Crop, grayscale: bool, background: str
 ) -> Bytes:
-    """A path, the bytes of a file or a Pillow image as uint8 ``[C, H, W]``, upright, cropped and resized."""
+    """Read a path, the bytes of a file or a Pillow image as uint8 ``[C, H, W]``, upright, cropped and resized."""
     mode = "L" if grayscale else "RGB"
     if isinstance(file, Image.Image):
         return fit_image(convert(file, mode, background), size, crop)
@@ -81,7 +81,7 @@ def read_image(
 
 
 def fit_tensor(images: Tensor, size: tuple[int, int], crop: Crop) -> Tensor:
-    """Images ``[N, C, H, W]``, cropped and resized."""
+    """Crop and resize images ``[N, C, H, W]``."""
     from torchvision.transforms.v2 import functional as transforms  # slow to import
 
     height, width = images.shape[2:]
@@ -99,7 +99,7 @@ def fit_tensor(images: Tensor, size: tuple[int, int], crop: Crop) -> Tensor:
 
 
 def as_frames(images: object, name: str) -> Tensor:
-    """Images as ``[N, C, H, W]``, uint8 or float32 in [0, 1]."""
+    """Convert images to ``[N, C, H, W]``, uint8 or float32 in [0, 1]."""
     expected = "expected [N, C, H, W] or [N, H, W, C] with 1 to 4 channels, uint8 or floats in [0, 1]"
     try:
         tensor = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
@@ -123,14 +123,14 @@ def as_frames(images: object, name: str) -> Tensor:
 
 
 def to_gray(images: Tensor) -> Tensor:
-    """RGB images, perhaps with more channels that are left out, as ``[N, 1, H, W]``."""
+    """Convert RGB images to grey ``[N, 1, H, W]``; further channels are ignored."""
     from torchvision.transforms.v2 import functional as transforms  # slow to import
 
     return images if images.shape[1] == 1 else transforms.rgb_to_grayscale(images[:, :3])
 
 
 def image_files(folder: Path, below: bool = False) -> list[Path]:
-    """The images of a folder, or of all folders below it too, in the order of their names; hidden ones do not count."""
+    """Return the images of a folder, optionally with all subfolders, in natural order; hidden files are ignored."""
     found = folder.rglob("*") if below else folder.iterdir()
     paths = [path.relative_to(folder) for path in found if path.suffix.lower() in EXTENSIONS]
     shown = (path for path in paths if not any(part.startswith(".") for part in path.parts))
@@ -138,19 +138,19 @@ def image_files(folder: Path, below: bool = False) -> list[Path]:
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key by which frame2 comes before frame10."""
+    """Return a sort key that puts frame2 before frame10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def check_crop(crop: Any) -> Crop:
-    """``"fit"``, ``"none"`` or (height, width)."""
+    """Check a crop: ``"fit"``, ``"none"`` or (height, width)."""
     if crop == "fit" or crop == "none":
         return "fit" if crop == "fit" else "none"
     return height_and_width(crop, "crop", also="'fit', 'none' or ")
 
 
 def check_background(color: str) -> str:
-    """A colour that Pillow knows."""
+    """Check that Pillow knows a colour."""
     try:
         ImageColor.getrgb(color)
     except (ValueError, AttributeError, TypeError):
@@ -160,8 +160,8 @@ def check_background(color: str) -> str:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turn whatever Pillow's decoders raise into one line that names the file."""
+    """Convert any error of Pillow's decoders into a message that names the file."""
     try:
         yield
-    except Exception as error:  # they raise all kinds
+    except Exception as error:  # decoders raise many kinds of errors
         raise ValueError(f"{path}: not a readable image ({error}). Repair it, copy it again, or remove it.") from None

@@ -1,4 +1,4 @@
-"""Pairs of neighbouring frames of users' videos."""
+"""Pairs of neighbouring frames from users' videos."""
 
 import math
 import operator
@@ -31,7 +31,7 @@ VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".gi
 
 
 class VideoFile(Source):
-    """The frames of a video file, in order. They are decoded once into the cache, so that pairs are read at random."""
+    """Frames of a video file, decoded once into the cache for random access."""
 
     random_access = False
     unit = "frames"
@@ -54,16 +54,16 @@ class VideoFile(Source):
         return self._count
 
     def key(self, *more: object) -> str:
-        """Size and time of the file."""
+        """Return a key from size and modification time of the file."""
         return fingerprint([self.path], *more)
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Frames of these numbers, which must be in order."""
+        """Return the frames with these indices, which must be sorted."""
         requested = set(numbers)
         return [frame.to_image() for number, frame in enumerate(self._frames()) if number in requested]
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
-        """All frames in order."""
+        """Yield all frames in order."""
         frames = self._frames()
         while part := [frame.to_image() for frame in islice(frames, size)]:
             yield part
@@ -82,7 +82,7 @@ class VideoFile(Source):
 
 
 class Videos(NamedTuple):
-    """Frames of all videos, one after the other, and the numbers of those from which a pair can start."""
+    """Frames of all videos, concatenated, and the indices at which a pair can start."""
 
     videos: list[Pictures]
     train_starts: Tensor
@@ -90,24 +90,24 @@ class Videos(NamedTuple):
 
 
 class FramePairDataModule(FiniteDataModule):
-    """Pairs of neighbouring frames of your own videos: between two of them, few factors change.
+    """Pairs of neighbouring frames of your own videos, between which few factors change.
 
-    A batch is ``(first, second)``, each ``[N, C, H, W]`` in [0, 1]. The last part of every video is held out; every
-    epoch passes through all pairs of the rest in a new order. Files are decoded once and kept in the cache.
+    A batch is ``(first, second)``, each ``[N, C, H, W]`` in [0, 1]. The last part of every video is held out. Every
+    epoch passes through all pairs of the rest in a new order. Files are decoded once and cached.
 
     Args:
-        frames: a video file, read by PyAV (``pip install 'unknot[video]'``); a folder of images, which are one video in
-            the order of their names (``frame2`` before ``frame10``); a folder of videos or of such folders, each a
-            video of its own; an array or tensor ``[T, C, H, W]`` or ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a
+        frames: a video file, read by PyAV (``pip install 'unknot[video]'``); a folder of images, which form one video
+            in natural order of their names (``frame2`` before ``frame10``); a folder of videos or of such folders, each
+            a separate video; an array or tensor ``[T, C, H, W]`` or ``[T, H, W, C]``, uint8 or floats in [0, 1]; or a
             list of these. Pairs never cross videos.
-        gap: how many frames later the second image is; ``(low, high)`` draws it for every pair.
+        gap: distance of the two images in frames; ``(low, high)`` draws it for every pair.
         image_size: side, or (height, width), to resize to. By default 64 for files; arrays keep their size.
         grayscale: one channel instead of three.
-        val_fraction: part of every video, at its end, that is held out.
-        crop: what of an image is resized, as for :class:`ImageDataModule`; by default all of it, stretched.
-        background: what shows through transparent parts of files.
-        transform: for every training pair ``[2, C, H, W]``, so that both images are changed alike.
-        val_transform: for every held-out pair.
+        val_fraction: share of every video, at its end, that is held out.
+        crop: part of the image to resize, as for :class:`ImageDataModule`; by default all of it, stretched.
+        background: colour behind transparent parts of files.
+        transform: transform of every training pair ``[2, C, H, W]``, applied to both images alike.
+        val_transform: transform of every held-out pair.
         batches: arguments of :class:`FiniteDataModule`: ``batch_size``, ``num_val_batches``, ``num_workers``, ``seed``
             and ``drop_last``.
 
@@ -155,13 +155,13 @@ class FramePairDataModule(FiniteDataModule):
         _ = self.videos
 
     def setup(self, stage: str = "fit") -> None:
-        """Open the frames, which every worker process would otherwise do for itself."""
+        """Open the frames before worker processes start, so that they need not."""
         super().setup(stage)
         _ = self.videos
 
     @cached_property
     def videos(self) -> Videos:
-        """All frames, and where a pair of the training and of the held-out part can start."""
+        """All frames, and the indices at which training and held-out pairs can start."""
         videos = _open(self.frames, Reading(self.image_size, self.crop, self.grayscale, self.background))
         longest = self.gap[1]
         train, held_out, offset = [], [], 0
@@ -184,13 +184,13 @@ class FramePairDataModule(FiniteDataModule):
         return transformed_shape(first, None)
 
     def indices(self, split: Literal["train", "val"]) -> Tensor:
-        """Numbers of the frames from which the pairs of a split start."""
+        """Return the indices of the first frames of the pairs of a split."""
         return self.videos.train_starts if split == "train" else self.videos.held_out_starts
 
     def take(
         self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The pairs that start at these frames."""
+        """Return the pairs that start at these frames."""
         low, high = self.gap
         second = indices + torch.randint(low, high + 1, (len(indices),), generator=generator)
         pairs = self._frames(torch.stack([indices, second], dim=1).flatten()).unflatten(0, (-1, 2))
@@ -199,7 +199,7 @@ class FramePairDataModule(FiniteDataModule):
         return one, other
 
     def _frames(self, numbers: Tensor) -> Tensor:
-        """Frames by their number among those of all videos: ``[n, C, H, W]``."""
+        """Return frames by their index among those of all videos: ``[n, C, H, W]``."""
         videos = self.videos.videos
         ends = torch.tensor([len(video) for video in videos]).cumsum(0)
         which = torch.searchsorted(ends, numbers, right=True)
@@ -211,7 +211,7 @@ class FramePairDataModule(FiniteDataModule):
 
 
 def _open(frames: object, reading: Reading) -> list[tuple[str, Pictures]]:
-    """Name and frames of every video."""
+    """Return name and frames of every video."""
     if isinstance(frames, str | Path):
         folder = Path(frames)
         if folder.suffix.lower() in VIDEOS and folder.is_file():

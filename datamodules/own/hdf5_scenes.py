@@ -1,4 +1,4 @@
-"""Images with masks and properties of objects from an HDF5 file."""
+"""Images with masks and object properties from an HDF5 file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,37 +15,37 @@ from unknot.arguments import height_and_width, two_numbers
 from unknot.datamodules.scenes.layout import Property, SceneDataset, SetBatch, check_crop, cropped
 
 IMAGES, MASKS = ("image", "images"), ("mask", "masks", "segmentation")
-LABELS = ("visibility", "num_actual_objects")  # what is no property of an object
+LABELS = ("visibility", "num_actual_objects")  # arrays that are not object properties
 
 
 class HDF5Scenes(SceneDataset):
-    """Images, masks and properties of objects from an HDF5 file, one row for each image.
+    """Images, masks and object properties from an HDF5 file, one row for each image.
 
     Reads the files of the multi-object data sets (CLEVR with masks, Multi-dSprites, Tetrominoes, Objects Room,
-    ShapeStacks, CLEVRTex) as the object-centric-library and object-discovery-pytorch publish them, and any other file
-    of that form:
+    ShapeStacks, CLEVRTex) as published by the object-centric-library and object-discovery-pytorch, and any other file
+    with this layout:
 
     * images ``[N, H, W, 3]``, uint8, or floats from 0 to 1;
-    * masks ``[N, H, W]`` or ``[N, H, W, 1]`` of numbers of objects, or ``[N, K, H, W]`` or ``[N, K, H, W, 1]`` with one
+    * masks ``[N, H, W]`` or ``[N, H, W, 1]`` of object indices, or ``[N, K, H, W]`` or ``[N, K, H, W, 1]`` with one
       mask for each object;
-    * any other array ``[N, K]`` or ``[N, K, P]`` is a property of objects, one row for each number of an object;
-    * ``visibility`` ``[N, K]``, where there is one, says which rows are objects.
+    * any other array ``[N, K]`` or ``[N, K, P]`` is a property of objects, indexed by object;
+    * an optional ``visibility`` ``[N, K]`` marks the rows that are objects.
 
-    Objects of the background come first. Targets have a row for each other object: the properties that are asked for,
-    classes one-hot, and 1 for a real object. An object whose mask is empty is real if ``visibility`` says so.
+    Background objects come first. Targets have a row for each other object: the requested properties, classes one-hot,
+    and 1 for a real object. An object whose mask is empty is real if ``visibility`` says so.
 
-    The file is opened at the first batch, by every process for itself.
+    Every process opens the file itself, at the first batch.
 
     Args:
-        path: of the file.
+        path: path of the file.
         image_size: (height, width), or one number for both; by default as in the file. Images are averaged, masks take
             the nearest pixel.
-        background: how many numbers of masks are background: 1 for CLEVR, 4 for Objects Room.
-        properties: what targets hold: names of arrays, and for classes how many there are, ``{"shape": 3, "x": None}``.
-            By default all arrays of one number or several, whole numbers as classes.
-        crop: (top, bottom, left, right) in pixels, before the size changes.
+        background: number of background objects in masks: 1 for CLEVR, 4 for Objects Room.
+        properties: contents of targets: names of arrays, with the number of classes, ``{"shape": 3, "x": None}``. By
+            default all numeric arrays, integers as classes.
+        crop: (top, bottom, left, right) in pixels, before resizing.
         max_objects: leave out images with more objects.
-        value_range: what black and white become.
+        value_range: values of black and white.
 
     >>> data = HDF5Scenes("clevr_10-full.hdf5", image_size=64, max_objects=6)  # doctest: +SKIP
     >>> images, targets, masks = data.batch([0, 1, 2])  # doctest: +SKIP
@@ -103,9 +103,9 @@ class HDF5Scenes(SceneDataset):
         return len(self._numbers)
 
     def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers."""
+        """Return the examples with these indices."""
         numbers = self._numbers[[range(len(self))[int(index)] for index in indices]]
-        order, back = np.unique(numbers, return_inverse=True)  # h5py reads rising numbers only
+        order, back = np.unique(numbers, return_inverse=True)  # h5py needs increasing indices
         with self._reading(keep=True) as file:
             images = self._resized(torch.from_numpy(file[self._images][order])[back])
             masks = None if self._masks is None else self._read_masks(torch.from_numpy(file[self._masks][order])[back])
@@ -125,7 +125,7 @@ class HDF5Scenes(SceneDataset):
         return SetBatch(images, targets, masks)
 
     def _column(self, values: Tensor, classes: int | None) -> Tensor:
-        """A property ``[N, max_objects, P]`` of the objects in the foreground."""
+        """Return a property ``[N, max_objects, P]`` of the foreground objects."""
         values = values.view(len(values), values.shape[1], -1)[:, self.background :]
         values = F.pad(values, (0, 0, 0, max(0, self.max_objects - values.shape[1])))[:, : self.max_objects]
         if classes is None:
@@ -141,7 +141,7 @@ class HDF5Scenes(SceneDataset):
         return low + (high - low) * images
 
     def _read_masks(self, masks: Tensor) -> Tensor:
-        """Numbers of objects uint8 ``[N, H, W]``, 0 for all background."""
+        """Return object indices uint8 ``[N, H, W]``, 0 for all background."""
         if masks.shape[-1] == 1:
             masks = masks[..., 0]
         if masks.ndim == 4:  # one mask for each object
@@ -151,7 +151,7 @@ class HDF5Scenes(SceneDataset):
 
     @contextmanager
     def _reading(self, keep: bool = False) -> Iterator[Any]:
-        """The open file."""
+        """Open the file."""
         import h5py  # slow to import
 
         if not self.path.is_file():
@@ -187,7 +187,7 @@ def _choose(
     taken: set[str | None],
     path: Path,
 ) -> dict[str, tuple[int | None, int]]:
-    """Classes of each property, None for numbers, and how many columns it has."""
+    """Return the number of classes of each property, None for numbers, and its number of columns."""
     if properties is None:
         offered = [
             name
@@ -205,5 +205,5 @@ def _choose(
 
 
 def _is_class(array: Any) -> bool:
-    """Return whether an array holds one whole number for each object."""
+    """Return whether an array contains one integer for each object."""
     return np.issubdtype(array.dtype, np.integer) and int(np.prod(array.shape[2:], dtype=np.int64)) == 1

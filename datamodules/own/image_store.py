@@ -1,4 +1,4 @@
-"""Users' images, of equal shape, wherever they come from: a decoded copy in the cache, an array, or a data set."""
+"""Users' images of equal shape: a decoded copy in the cache, an array, or a data set."""
 
 import os
 import warnings
@@ -21,25 +21,25 @@ from unknot.datamodules.own.decode import Crop, as_frames, convert, fit_image, f
 from unknot.datamodules.own.sources import Columns, Files, Source, find_key
 from unknot.files import cache_dir
 
-CHUNK = 256  # images that are decoded at a time
-MOST_NAMED = 20  # files in one message
-DECODED_SIZE = (64, 64)  # of image files, unless another is asked for
+CHUNK = 256  # images decoded at a time
+MOST_NAMED = 20  # files listed in one message
+DECODED_SIZE = (64, 64)  # default size of image files
 Bad = list[tuple[int, str]]
 """Numbers of images that cannot be read, and why."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings for reading images: their size, in channels and pixels, and what to do about bad ones.
+    """Settings for reading images: their size, in channels and pixels, and the treatment of unreadable files.
 
     Args:
-        size: (height, width); ``None`` is 64 x 64 for image files, and the size that they have for all others.
-        crop: what of an image is resized.
+        size: (height, width); ``None`` is 64 x 64 for image files, and the original size for all others.
+        crop: part of the image to resize.
         grayscale: one channel instead of three.
-        background: what shows through transparent parts.
+        background: colour behind transparent parts.
         skip: leave out images that cannot be read.
-        advice: what to do about them otherwise.
-        most_bytes: of the decoded copy; images of which it would be larger are decoded each time.
+        advice: advice about them in error messages.
+        most_bytes: maximum size of the decoded copy; otherwise images are decoded each time.
     """
 
     size: tuple[int, int] | None = None
@@ -56,12 +56,12 @@ class Reading:
         return (1 if self.grayscale else 3, *(self.size or DECODED_SIZE))
 
     def decode(self, image: Any) -> Bytes:
-        """A path, the bytes of a file or a Pillow image as uint8 ``[C, H, W]``."""
+        """Decode a path, the bytes of a file or a Pillow image to uint8 ``[C, H, W]``."""
         return read_image(image, self.size or DECODED_SIZE, self.crop, self.grayscale, self.background)
 
 
 class Items:
-    """Images that a data set gives one by one: alone, as the first of several things, or in a dictionary."""
+    """Images of a data set with single items: an image, a tuple that begins with one, or a dictionary."""
 
     def __init__(self, dataset: Any, reading: Reading, image_key: str | None = None) -> None:
         self.dataset, self.reading, self.title = dataset, reading, "The data set"
@@ -78,7 +78,7 @@ class Items:
         self.shape = (len(dataset), *self._image(first, 0).shape)
 
     def take(self, index: Tensor) -> Tensor:
-        """Copies of the images ``index``."""
+        """Return copies of the images ``index``."""
         images = [self._image(self.dataset[number], number) for number in index.tolist()]
         if other := [list(image.shape) for image in images if image.shape != self.shape[1:]]:
             raise ValueError(
@@ -89,16 +89,16 @@ class Items:
 
     @property
     def label_keys(self) -> tuple[str, ...]:
-        """Names of what is beside the images and holds numbers or truth values."""
+        """Names of the fields other than the image that contain numbers or booleans."""
         return tuple(name for name, value in self._fields.items() if _is_label(value))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all that is beside the images."""
+        """Names of all fields other than the image."""
         return tuple(self._fields)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of all items, each of which is asked for."""
+        """Read the cells of all items, accessing each one."""
         count = len(self.dataset)
         cells: dict[str, list[Any]] = {}
         for number in tqdm(range(count), desc="reading labels", unit="image", disable=None, leave=False):
@@ -130,7 +130,7 @@ class Items:
 
 
 class Undecoded:
-    """Image files that are decoded each time they are asked for."""
+    """Image files that are decoded on each access."""
 
     def __init__(self, source: Source, reading: Reading) -> None:
         self.source, self.reading = source, reading
@@ -148,18 +148,18 @@ class Undecoded:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images of equal shape, uint8 or float, and the files they came from."""
+    """Images of equal shape, uint8 or float, and their files."""
 
     rows: Grid | Tensor | Items | Undecoded
-    numbers: Tensor | None = None  # rows that could be read; all where None
-    names: tuple[str, ...] = ()  # of the files, in the order of the images
+    numbers: Tensor | None = None  # rows that could be read; None for all
+    names: tuple[str, ...] = ()  # names of the files, in the order of the images
 
     def __len__(self) -> int:
         return len(self.numbers) if self.numbers is not None else self.num_rows
 
     @property
     def num_rows(self) -> int:
-        """Images with the unreadable ones."""
+        """Number of images, including unreadable ones."""
         return int(self._shape[0])
 
     @property
@@ -174,7 +174,7 @@ class Pictures:
         return int(self.rows.rows.nbytes) if isinstance(self.rows, Grid) else 0
 
     def take(self, index: Tensor) -> Tensor:
-        """Images number ``index``: float32 ``[n, C, H, W]`` in [0, 1]."""
+        """Return images ``index``: float32 ``[n, C, H, W]`` in [0, 1]."""
         index = index if self.numbers is None else self.numbers[index]
         if isinstance(self.rows, Grid):
             rows = torch.from_numpy(self.rows.take(index.numpy()))
@@ -188,16 +188,16 @@ class Pictures:
 
 
 def from_data(images: Any, reading: Reading, image_key: str | None) -> Pictures:
-    """Images of an array or of a data set with a length and numbers."""
+    """Open images of an array or of a data set with length and indices."""
     if isinstance(images, str | Path | np.ndarray | Tensor):
         return from_array(images, reading)
     if isinstance(images, dict) or not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
-        return from_array(images, reading)  # which says what was expected
+        return from_array(images, reading)  # which raises the error
     return Pictures(Items(images, reading, image_key))
 
 
 def from_files(paths: list[Path], names: tuple[str, ...], reading: Reading) -> Pictures:
-    """Images of files, decoded once into the cache."""
+    """Open image files, decoded once into the cache."""
     return from_source(Files(paths, names, str(paths[0].parent)), reading)
 
 
@@ -221,7 +221,7 @@ def decodes_each_time(source: Source, reading: Reading) -> bool:
 
 
 def from_source(source: Source, reading: Reading) -> Pictures:
-    """Encoded images, decoded once into the cache; each time, where the decoded copy would be larger than allowed."""
+    """Open encoded images, decoded once into the cache, or on each access if the decoded copy would be too large."""
     if decodes_each_time(source, reading):
         return Pictures(Undecoded(source, reading), names=tuple(source.names))
     shape = (len(source), *reading.decoded_shape)
@@ -230,7 +230,7 @@ def from_source(source: Source, reading: Reading) -> Pictures:
         cache_dir() / f"images-{source.key(shape, reading.crop, reading.background)}.npy",
         shape,
         lambda: _decode(source, reading, bad),
-        note=bad,  # filled while they are decoded
+        note=bad,  # filled during decoding
     )
     names = tuple(source.names)
     if not grid.note:
@@ -244,26 +244,26 @@ def from_source(source: Source, reading: Reading) -> Pictures:
 
 
 def decode_all(images: Sequence[Any], reading: Reading, bad: Bad, pool: Any = None) -> list[Bytes]:
-    """Decode images in threads; black, and an entry in ``bad``, for those that cannot be read."""
+    """Decode images in threads; unreadable ones become black, with an entry in ``bad``."""
 
     def attempt(number: int) -> Bytes:
         try:
             return reading.decode(images[number])
-        except Exception as error:  # Pillow's decoders raise all kinds
+        except Exception as error:  # Pillow's decoders raise many kinds of errors
             bad.append((number, " ".join(str(error).split()) or type(error).__name__))
             return np.zeros(reading.decoded_shape, dtype=np.uint8)
 
     numbers = range(len(images))
     if pool is not None:
         return list(pool.map(attempt, numbers))
-    if get_worker_info() is not None or len(numbers) < 8:  # the worker processes are what runs at once
+    if get_worker_info() is not None or len(numbers) < 8:  # worker processes already run in parallel
         return [attempt(number) for number in numbers]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow decodes without the interpreter's lock
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow releases the interpreter lock while decoding
         return list(threads.map(attempt, numbers))
 
 
 def _decode(source: Source, reading: Reading, bad: Bad) -> Iterator[Bytes]:
-    """The images of a source in chunks; black, and an entry in ``bad``, for those that cannot be read."""
+    """Yield the images of a source in chunks; unreadable ones become black, with an entry in ``bad``."""
     size = human_size(len(source) * int(np.prod(reading.decoded_shape)))
     title = f"decoding into {size} of the cache"
     with (
@@ -283,7 +283,7 @@ def _decode(source: Source, reading: Reading, bad: Bad) -> Iterator[Bytes]:
 
 
 def from_array(images: Any, reading: Reading, name: str = "images") -> Pictures:
-    """Images of an array, a tensor or a ``.npy`` file."""
+    """Open images of an array, a tensor or a ``.npy`` file."""
     if isinstance(images, str | Path):
         name = str(images)
         try:
@@ -291,7 +291,7 @@ def from_array(images: Any, reading: Reading, name: str = "images") -> Pictures:
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"{name}: not a readable .npy file ({error}).") from None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that it is read-only: nobody writes to it
+        warnings.simplefilter("ignore", UserWarning)  # read-only is fine: nothing writes to it
         rows = as_frames(images, name)
     return Pictures(_fit(rows, reading))
 
@@ -315,7 +315,7 @@ def _fields(item: Any, image_key: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of torch and NumPy as Python's; vectors as lists."""
+    """Convert numbers of torch and NumPy to Python's, and vectors to lists."""
     return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
 
 

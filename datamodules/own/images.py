@@ -30,51 +30,48 @@ STREAMED_VAL_BATCHES = 16
 
 
 class ImageDataModule(FiniteDataModule):
-    """Your own images ``[N, C, H, W]`` in [0, 1]: every epoch passes through them in a new order.
+    """Your own images ``[N, C, H, W]`` in [0, 1], in a new order in every epoch.
 
-    Image files, wherever they are stored, are decoded and resized once, with a progress bar, and kept in the cache as a
-    memory-mapped file of one byte per value; a changed file, or another size, is decoded again. Arrays and tensors stay
-    where they are; a data set of torch is asked for every image when it is its turn. Batch n of a rank is a function of
-    (seed, rank, n) alone, augmentations included, so that ranks share no image, the number of workers changes nothing,
-    and a run resumes exactly.
+    Image files are decoded and resized once, with a progress bar, and cached in a memory-mapped file with one byte per
+    value; a changed file, or another size, is decoded again. Arrays and tensors stay in memory; images of a torch data
+    set are read when needed. Batch n of a rank is a function of (seed, rank, n) alone, including augmentations: ranks
+    share no images, the number of workers has no effect, and a run resumes exactly.
 
-    A stream (``datasets.IterableDataset``, ``webdataset.WebDataset``, any iterable data set of torch) is read in its
-    order and shuffled in blocks of 1,024 neighbours. An epoch is ``steps_per_epoch`` batches. It resumes exactly if it
-    gives the same examples in the same order whenever it is read; what was trained on is passed over without decoding.
+    A stream (``datasets.IterableDataset``, ``webdataset.WebDataset``, any iterable torch data set) is read in its order
+    and shuffled in blocks of 1,024 examples. An epoch is ``steps_per_epoch`` batches. It resumes exactly if it yields
+    the same examples in the same order every time; earlier examples are skipped without decoding.
 
     Args:
-        source: a folder, searched with all its sub-folders; a list of image files; a pandas DataFrame or a CSV file
-            with a column of paths; parquet files with a column of image bytes or paths; webdataset shards (``.tar``); a
-            Hugging Face ``Dataset``, ``DatasetDict`` or ``IterableDataset``; a ``.npy`` file; an array or tensor
-            ``[N, C, H, W]`` or ``[N, H, W, C]``, uint8 or floats in [0, 1]; a list of Pillow images; or a data set of
-            torch whose items are images, tuples that begin with one, or dictionaries.
-        image_size: side, or (height, width), to resize to. By default 64 for image files; all others keep their size.
-        crop: what of an image is resized: ``"fit"``, the largest centred part of the right aspect ratio; ``"none"``,
+        source: a folder, including its subfolders; a list of image files; a pandas DataFrame or a CSV file with a
+            column of paths; parquet files with a column of image bytes or paths; webdataset shards (``.tar``); a
+            Hugging Face ``Dataset``, ``DatasetDict`` or ``IterableDataset``; a ``.npy`` file; an array or tensor ``[N,
+            C, H, W]`` or ``[N, H, W, C]``, uint8 or floats in [0, 1]; a list of Pillow images; or a data set of torch
+            whose items are images, tuples that begin with one, or dictionaries.
+        image_size: side, or (height, width), to resize to. By default 64 for image files; others keep their size.
+        crop: part of the image to resize: ``"fit"``, the largest centred part of the right aspect ratio; ``"none"``,
             all of it, stretched; or (height, width) in pixels around the centre.
         grayscale: one channel instead of three.
         labels: factors of variation, for the metrics: the path of a CSV or parquet table, a DataFrame, a dictionary of
-            columns, or an array ``[N, F]``. For images that have names, the first column of a table is the file, as a
-            path from the folder or as in the list; else row n is of image n. Empty cells, NaN and -1 are missing. By
-            default the columns of the source.
-        label_keys: names of the columns to use. By default all of a table; of a source's own columns all that hold
-            numbers, truth values or classes.
-        num_bins: a column of fractions with more values than this is cut into as many bins of equal width; in every
-            other column each value is a class of its own.
-        val_fraction: part of the images that is held out, the same whatever the seed; not used where the source has a
-            split of its own called validation or test.
-        unreadable: what to do about files that cannot be read: ``"error"``, or ``"skip"`` with a warning that names
-            them.
-        background: what shows through transparent parts of files, a colour by name or as ``#rrggbb``.
-        transform: for every training image ``[C, H, W]``, floats in [0, 1], drawn again each time: one of
-            ``torchvision.transforms.v2``, or any function.
-        val_transform: for every held-out image; what also belongs there, such as a crop, but not augmentations.
-        with_factors: batches are ``(images, factors)``, int64 ``[n, F]`` with -1 where there are no labels.
-        with_labels: batches are ``(images, labelled_images, labels)``, as semi-supervised models take them: as many
-            labelled images of the same split, drawn i.i.d., and their labels in [0, 1), which are the classes divided
-            by their number.
-        image_key: column, field or key that holds the images. By default the usual names are looked for: ``image``,
-            ``img``, ``jpg``, ``png``, ``path`` and the like.
-        max_cache_gb: largest size of the decoded copy; images of which it would be larger are decoded in every epoch.
+            columns, or an array ``[N, F]``. For images with names, the first column of a table is the file, as a path
+            from the folder or as in the list; otherwise row n belongs to image n. Empty cells, NaN and -1 are missing.
+            By default the columns of the source.
+        label_keys: names of the columns to use. By default all of a table, or those columns of the source that contain
+            numbers, booleans or classes.
+        num_bins: a column of fractions with more values than this is cut into this many bins of equal width; in every
+            other column, each value is a class.
+        val_fraction: share of the images that is held out, independent of the seed; not used if the source has a split
+            called validation or test.
+        unreadable: treatment of unreadable files: ``"error"``, or ``"skip"`` with a warning that names them.
+        background: colour behind transparent parts of files, by name or as ``#rrggbb``.
+        transform: transform of every training image ``[C, H, W]``, floats in [0, 1], with new randomness each time: one
+            of ``torchvision.transforms.v2``, or any function.
+        val_transform: transform of every held-out image, such as a crop, without augmentations.
+        with_factors: batches are ``(images, factors)``, int64 ``[n, F]`` with -1 for missing labels.
+        with_labels: batches are ``(images, labelled_images, labels)`` for semi-supervised models: as many labelled
+            images of the same split, drawn i.i.d., and their labels in [0, 1), the classes divided by their number.
+        image_key: column, field or key of the images. By default one of the usual names: ``image``, ``img``, ``jpg``,
+            ``png``, ``path`` and similar.
+        max_cache_gb: maximum size of the decoded copy; beyond it, images are decoded in every epoch.
         steps_per_epoch: batches of an epoch of a stream.
         images: former name of ``source``.
         factors: former name of ``label_keys``.
@@ -158,14 +155,14 @@ class ImageDataModule(FiniteDataModule):
         streaming: bool = False,
         **options: Any,
     ) -> "ImageDataModule":
-        """Images of a data set of the Hugging Face Hub, or of a folder laid out like one.
+        """Images of a Hugging Face Hub data set, or of a folder with the same layout.
 
         Args:
-            repo: ``USER/NAME``, as ``datasets.load_dataset`` takes it.
-            subset: name of the configuration, where there are several.
+            repo: ``USER/NAME``, as for ``datasets.load_dataset``.
+            subset: name of the configuration, if there are several.
             revision: branch, tag or commit.
-            token: for private data sets; by default the one that ``hf auth login`` stored.
-            streaming: read it from the hub while training instead of downloading it first.
+            token: token for private data sets; by default the one stored by ``hf auth login``.
+            streaming: read from the hub during training instead of downloading first.
             options: arguments of :class:`ImageDataModule`.
         """
         try:
@@ -174,19 +171,19 @@ class ImageDataModule(FiniteDataModule):
             raise ImportError(f"from_hub needs the library datasets: {INSTALL}") from None
         try:
             loaded = datasets.load_dataset(repo, subset, revision=revision, token=token, streaming=streaming)
-        except Exception as error:  # datasets raises what its parts raise
+        except Exception as error:  # datasets raises many kinds of errors
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"Cannot load the data set {repo!r}: {reason[:300]}") from None
         return cls(loaded, **options)
 
     def _open(self) -> Any:
-        """Find out what the source is, and check all that can be checked without decoding every image."""
+        """Identify the source, and check all that can be checked without decoding every image."""
         opened = open_source(self.source, self.image_key)
         labelled = self.labels is not None or self.with_factors or self.with_labels
         if not isinstance(opened, Source) and is_stream(opened):
             if labelled:
                 raise ValueError(
-                    "A stream has no labels that could be known beforehand. Load the data set without streaming, or "
+                    "The labels of a stream are not known in advance. Load the data set without streaming, or "
                     "leave out labels, with_factors and with_labels."
                 )
             if self.num_workers:
@@ -197,7 +194,7 @@ class ImageDataModule(FiniteDataModule):
         if len(opened) < 2:
             raise ValueError(f"{len(opened)} readable images; at least two are needed, to train and to hold out.")
         if isinstance(opened, Source):
-            decodes_each_time(opened, self._reading)  # refuses what could be neither kept nor read in random order
+            decodes_each_time(opened, self._reading)  # raises if images can be neither cached nor read in random order
         self._opened = opened
         if labelled:
             _ = self._all_labels
@@ -207,7 +204,7 @@ class ImageDataModule(FiniteDataModule):
 
     @property
     def is_stream(self) -> bool:
-        """True if the images come in an order of their own and have no numbers."""
+        """True if the images can only be read in order, without indices."""
         return isinstance(self._opened, ImageStream)
 
     def prepare_data(self) -> None:
@@ -222,9 +219,9 @@ class ImageDataModule(FiniteDataModule):
 
     @cached_property
     def pictures(self) -> Pictures:
-        """All readable images."""
+        """Images that can be read."""
         if isinstance(self._opened, ImageStream):
-            raise ValueError("The images of a stream have no numbers; load the data set without streaming.")
+            raise ValueError("The images of a stream have no indices; load the data set without streaming.")
         pictures = self._opened if isinstance(self._opened, Pictures) else from_source(self._opened, self._reading)
         if len(pictures) < 2:
             raise ValueError(f"{len(pictures)} readable images; at least two are needed, to train and to hold out.")
@@ -246,13 +243,13 @@ class ImageDataModule(FiniteDataModule):
 
     @cached_property
     def table(self) -> Table:
-        """The labels of all readable images."""
+        """Labels of all readable images."""
         table, numbers = self._all_labels, self.pictures.numbers
         return table if numbers is None else table.rows(numbers)
 
     @cached_property
     def _all_labels(self) -> Table:
-        """The labels of all images of the source."""
+        """Return the labels of all images of the source."""
         opened = self._opened
         if self.labels is None:
             own: Any = opened.rows if isinstance(opened, Pictures) else opened
@@ -263,7 +260,7 @@ class ImageDataModule(FiniteDataModule):
         return read_table(self.labels, names, len(opened), self.label_keys, self.num_bins, lenient)
 
     def _check_label_keys(self) -> tuple[str, ...]:
-        """Names of the source's own columns of labels."""
+        """Check the names of the source's own label columns."""
         own: Any = self._opened.rows if isinstance(self._opened, Pictures) else self._opened
         columns = getattr(own, "columns", ())
         for name in self.label_keys or ():
@@ -288,7 +285,7 @@ class ImageDataModule(FiniteDataModule):
 
     @property
     def has_all_combinations(self) -> bool:
-        """True if every combination of factors has an image, as scores that choose factors need."""
+        """True if every combination of factors has an image, which interventional scores require."""
         table = self._all_labels
         return len(table.factors[table.labelled].unique(dim=0)) == math.prod(table.sizes)
 
@@ -306,11 +303,11 @@ class ImageDataModule(FiniteDataModule):
     # Batches of a stream
 
     def train_length(self, share: Share) -> int:
-        """Batches of a pass through the data; of a stream ``steps_per_epoch``."""
+        """Return the number of batches in a pass through the data; ``steps_per_epoch`` for a stream."""
         return self.steps_per_epoch if self.is_stream else super().train_length(share)
 
     def train_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number``: this rank's part of the examples that come next."""
+        """Return batch ``number``: this rank's part of the next examples."""
         if not isinstance(self._opened, ImageStream):
             return super().train_batch(number, share)
         step = share.ranks * self.batch_size
@@ -319,14 +316,14 @@ class ImageDataModule(FiniteDataModule):
         return transformed(images, self.transform, share.generator(Stream.TRAIN_EXAMPLES, number))
 
     def held_out_length(self, share: Share) -> int:
-        """Batches of a pass through what is held out; of a stream 16 unless ``num_val_batches`` is given."""
+        """Return the number of held-out batches; 16 for a stream unless ``num_val_batches`` is given."""
         if not isinstance(self._opened, ImageStream):
             return super().held_out_length(share)
         examples = len(self._streamed_held_out(share))
         return -(-examples // (share.ranks * self.batch_size))
 
     def held_out_batch(self, number: int, share: Share) -> Any:
-        """Batch ``number`` of a pass through what is held out, in order."""
+        """Return batch ``number`` of a pass through the held-out images, in order."""
         if not isinstance(self._opened, ImageStream):
             return super().held_out_batch(number, share)
         step = share.ranks * self.batch_size
@@ -341,7 +338,7 @@ class ImageDataModule(FiniteDataModule):
         return held_out
 
     def state_dict(self) -> dict[str, Any]:
-        """The seed, and the length of a stream where it is known."""
+        """Return the seed, and the length of a stream if it is known."""
         length = {"stream_length": self._opened.length} if isinstance(self._opened, ImageStream) else {}
         return super().state_dict() | length
 
@@ -352,14 +349,14 @@ class ImageDataModule(FiniteDataModule):
             self._opened.length = state_dict.get("stream_length")
 
     def indices(self, split: Split = "all") -> Tensor:
-        """Numbers of the images that train, are held out, or both."""
+        """Return the indices of the training images, the held-out images, or both."""
         if split not in get_args(Split):
             raise ValueError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}.")
         return self._splits[split]
 
     @cached_property
     def _splits(self) -> dict[str, Tensor]:
-        lost = "pictures" in vars(self) or self.unreadable == "skip"  # numbers are those of the readable images
+        lost = "pictures" in vars(self) or self.unreadable == "skip"  # indices count readable images
         n = len(self.pictures) if lost else len(self._opened)
         if (preset := getattr(self._opened, "held_out", None)) is not None:
             chosen = torch.zeros(len(self._opened), dtype=torch.bool)
@@ -367,7 +364,7 @@ class ImageDataModule(FiniteDataModule):
             if lost and self.pictures.numbers is not None:
                 chosen = chosen[self.pictures.numbers]
             if chosen.all() or not chosen.any():
-                raise ValueError("Both the training split and the one that is held out need at least one image.")
+                raise ValueError("Both the training split and the held-out split need at least one image.")
             return {"train": (~chosen).nonzero()[:, 0], "val": chosen.nonzero()[:, 0], "all": torch.arange(n)}
         order = torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(0, Stream.HELD_OUT_DATA)))
         held_out = min(max(1, round(n * self.val_fraction)), n - 1)
@@ -375,7 +372,7 @@ class ImageDataModule(FiniteDataModule):
 
     @cached_property
     def _labelled(self) -> dict[str, Tensor]:
-        """Numbers of the labelled images of each split."""
+        """Return the indices of the labelled images of each split."""
         found = {split: indices[self.table.labelled[indices]] for split, indices in self._splits.items()}
         for split in ("train", "val"):
             if not len(found[split]):
@@ -386,7 +383,7 @@ class ImageDataModule(FiniteDataModule):
         return found
 
     def take(self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator) -> Any:
-        """The batch of these images."""
+        """Return the batch of these images."""
         images = self._take(indices, split, generator)
         if self.with_factors:
             return images, self.table.factors[indices]
@@ -403,11 +400,11 @@ class ImageDataModule(FiniteDataModule):
 
     @torch.no_grad()
     def codes(self, model: Any, split: Split = "all") -> tuple[Tensor, Tensor]:
-        """Codes ``[N, D]`` of the labelled images of a split and their factors ``[N, F]``, -1 where one is missing.
+        """Return codes ``[N, D]`` of the labelled images of a split and their factors ``[N, F]``, -1 where missing.
 
         Args:
-            model: a model with ``represent(images) -> codes``, or such a function.
-            split: which images.
+            model: a model with ``represent(images) -> codes``, or a function.
+            split: split of the images.
 
         >>> images = torch.rand(50, 1, 8, 8)
         >>> brightness = (images.mean((1, 2, 3)) * 10).long()
@@ -426,7 +423,7 @@ class ImageDataModule(FiniteDataModule):
         return torch.cat(codes), self.table.factors[indices]
 
     def ground_truth(self, split: Split = "all") -> LabelledImageDataset:
-        """The labelled images of a split as a data set that ``evaluate`` and the other DataModules take.
+        """Return the labelled images of a split as a data set for ``evaluate`` and the other DataModules.
 
         ``evaluate`` fits on some of them and tests on others, see :meth:`LabelledImageDataset.split`.
         """
@@ -434,10 +431,10 @@ class ImageDataModule(FiniteDataModule):
 
 
 def _renamed(old: str, former: Any, new: str, value: Any) -> Any:
-    """The value of an argument that had another name."""
+    """Return the value of an argument that was renamed."""
     if former is None:
         return value
     if value is not None:
         raise ValueError(f"Give {new}; {old} is its former name.")
-    warnings.warn(f"ImageDataModule({old}=...) is now called {new}; the former name goes away.", FutureWarning, 3)
+    warnings.warn(f"ImageDataModule({old}=...) is now called {new}; the former name will be removed.", FutureWarning, 3)
     return former

@@ -1,4 +1,4 @@
-"""Labels of users' images: factors of variation, from a table or an array, for all of them or for some."""
+"""Labels of users' images: factors of variation from a table or an array, for all images or some."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from unknot.labels import MISSING, Column, Kind, read_column
 
 @dataclass(frozen=True)
 class Table:
-    """Classes ``[N, F]`` of every image, -1 where a label is missing, and what they stand for."""
+    """Classes ``[N, F]`` of every image, -1 where a label is missing, and their meaning."""
 
     factors: Tensor
     columns: Mapping[str, Column]
@@ -29,7 +29,7 @@ class Table:
 
     @property
     def values(self) -> tuple[tuple[str, ...], ...]:
-        """Values that the classes of every factor stand for."""
+        """Values of the classes of every factor."""
         return tuple(tuple(map(_name, column.values.values())) for column in self.columns.values())
 
     @property
@@ -49,16 +49,16 @@ class Table:
 
     @property
     def partly_labelled(self) -> Tensor:
-        """Images that have a label of some factor: bool ``[N]``."""
+        """Images with a label of some factor: bool ``[N]``."""
         return (self.factors != MISSING).any(1)
 
     @property
     def labelled(self) -> Tensor:
-        """Images that have a label of every factor: bool ``[N]``."""
+        """Images with a label of every factor: bool ``[N]``."""
         return (self.factors != MISSING).all(1)
 
     def rows(self, numbers: Tensor) -> "Table":
-        """The labels of some of the images, with the classes that occur among them."""
+        """Return the labels of some of the images, with the classes that occur among them."""
         return number_classes(self.factors[numbers], self.columns)
 
 
@@ -79,15 +79,15 @@ def number_classes(factors: Tensor, columns: Mapping[str, Column]) -> Table:
 def read_table(
     labels: Any, images: Sequence[str], count: int, requested: Sequence[str] | None, num_bins: int, lenient: bool
 ) -> Table:
-    """The labels of images, from a table by their names or by row.
+    """Read the labels of images from a table, by name or by row.
 
     Args:
         labels: path of a CSV or parquet table, DataFrame, dictionary of columns or array ``[N, F]``.
-        images: names of the images; empty where they have numbers alone.
+        images: names of the images; empty if they have only indices.
         count: number of images.
         requested: names of the columns to use.
-        num_bins: of fractions.
-        lenient: only warn of rows that name images that are not there.
+        num_bins: bins of a column of fractions.
+        lenient: only warn about rows for missing images.
     """
     title = str(labels) if isinstance(labels, str | Path) else "labels"
     columns = read_cells(labels)
@@ -99,7 +99,7 @@ def read_table(
         columns = _by_name(columns, images, title, lenient)
     for name, cells in columns.items():
         if len(cells) != count:
-            raise ValueError(f"{title}: {len(cells)} rows for {count} images in column {name!r}; row n is of image n.")
+            raise ValueError(f"{title}: {len(cells)} rows for {count} images in column {name!r}; row n is for image n.")
     for name in requested or ():
         if name not in columns:
             raise ValueError(f"{title}: no column {name!r}; there are {', '.join(columns)}.")
@@ -107,7 +107,7 @@ def read_table(
 
 
 def read_cells(labels: Any) -> dict[str, Any] | None:
-    """The columns of a table by name; ``None`` where it is an array without names."""
+    """Return the columns of a table by name; ``None`` for an array without names."""
     if isinstance(labels, str | Path):
         path = Path(labels)
         if not path.is_file():
@@ -117,7 +117,7 @@ def read_cells(labels: Any) -> dict[str, Any] | None:
         return dict(read_csv(path))
     if isinstance(labels, Mapping):
         return _from_mapping(labels)
-    if hasattr(labels, "columns") and hasattr(labels, "index"):  # a DataFrame of pandas, which need not be installed
+    if hasattr(labels, "columns") and hasattr(labels, "index"):  # a pandas DataFrame, detected without importing pandas
         columns = {str(name): labels[name].tolist() for name in labels.columns}
         named = str(labels.index.dtype) in ("object", "string", "str")
         return {"": labels.index.tolist(), **columns} if named else columns
@@ -125,12 +125,12 @@ def read_cells(labels: Any) -> dict[str, Any] | None:
 
 
 def from_columns(columns: Columns, num_bins: int, count: int, title: str) -> Table:
-    """The labels of images, from the cells of columns, read by :func:`unknot.labels.read_column`."""
+    """Read labels of images from columns of cells, with :func:`unknot.labels.read_column`."""
     if not columns:
         raise ValueError(f"{title}: no columns of labels.")
     for cells in columns.values():
         if (rows := len(cells.numbers if isinstance(cells, Classes) else cells)) != count:
-            raise ValueError(f"{title}: {rows} rows for {count} images; row n is of image n.")
+            raise ValueError(f"{title}: {rows} rows for {count} images; row n is for image n.")
     read = {name: _column(title, name, cells, num_bins) for name, cells in columns.items()}
     factors = torch.from_numpy(np.stack([column.classes for column in read.values()], axis=1))
     if not (factors >= 0).any():
@@ -158,13 +158,13 @@ def _array_columns(labels: Any, names: Sequence[str] | None, count: int) -> dict
     if array.dtype.kind in "iu":
         without = (array == -1).all(1)
         if without.all():
-            raise ValueError("labels name no image: all rows are -1, which stands for none.")
+            raise ValueError("labels are all -1, which means missing. Give at least one label.")
         array = np.where(without[:, None], np.nan, array.astype(np.float64))
     return dict(zip(names, array.T, strict=True))
 
 
 def _from_mapping(labels: Mapping[Any, Any]) -> dict[str, Any]:
-    """A dictionary of columns, or of labels by the name of the image."""
+    """Read a dictionary of columns, or of labels by image name."""
     rows = {str(name): value for name, value in labels.items()}
     values = list(rows.values())
     if values and all(isinstance(value, Mapping) for value in values):
@@ -192,21 +192,21 @@ def _from_parquet(path: Path) -> dict[str, Any]:
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: not a whole parquet file ({reason}). Copy or save it again.") from None
-    names = [name for name in table.column_names if not name.startswith("__")]  # what pandas adds for its index
+    names = [name for name in table.column_names if not name.startswith("__")]  # added by pandas for its index
     return {name: table[name].to_pylist() for name in names}
 
 
 def _is_keyed(columns: Mapping[str, Any], images: Sequence[str], title: str) -> bool:
-    """Return whether the first column names the images."""
+    """Return whether the first column contains image names."""
     first = next(iter(columns))
     if first == "":
         if not images:
-            raise ValueError(f"{title} are by name, and the images have numbers alone; give a row for every image.")
+            raise ValueError(f"{title} are by name, but the images have only indices; give a row for every image.")
         return True
     cells = columns[first]
     if not images or isinstance(cells, Classes):
         return False
-    if title != "labels":  # a file; it has names where the images do
+    if title != "labels":  # a file, with names if the images have them
         return True
     return not {str(cell) for cell in cells}.isdisjoint(images) or (
         all(isinstance(cell, str) for cell in cells)
@@ -215,7 +215,7 @@ def _is_keyed(columns: Mapping[str, Any], images: Sequence[str], title: str) -> 
 
 
 def _by_name(columns: Mapping[str, Any], images: Sequence[str], title: str, lenient: bool) -> dict[str, Any]:
-    """The columns in the order of the images, which the first column names; empty for those without a row."""
+    """Return the columns in the order of the images, which the first column names; cells without a row are empty."""
     first, *others = columns
     rows: dict[str, int] = {}
     for number, cell in enumerate(columns[first]):
@@ -236,7 +236,7 @@ def _by_name(columns: Mapping[str, Any], images: Sequence[str], title: str, leni
 
 
 def _column(title: str, name: str, cells: Any, num_bins: int) -> Column:
-    """The cells of a column as classes, -1 where they are missing."""
+    """Convert the cells of a column to classes, -1 if missing."""
     if isinstance(cells, Classes):
         return Column(cells.numbers.astype(np.int64), dict(enumerate(cells.names)), "categorical", None)
     known = [cell for cell in cells if cell is not None]
@@ -251,12 +251,12 @@ def _column(title: str, name: str, cells: Any, num_bins: int) -> Column:
 
 
 def _name(value: Any) -> str:
-    """A value of a factor, for people."""
+    """Format a value of a factor for display."""
     if isinstance(value, tuple):
         return f"{value[0]:.4g} to {value[1]:.4g}"
     return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 def _level(value: Any) -> Any:
-    """A value of a factor, for computing: the centre of a bin."""
+    """Return a value of a factor as a number: the centre of a bin."""
     return sum(value) / 2 if isinstance(value, tuple) else value

@@ -14,31 +14,31 @@ from unknot.randomness import Stream, derive_seed
 
 @dataclass(frozen=True)
 class ObservedSpace(FactorSpace):
-    """A factor space of which only some points were seen, some more often than others: P(z) is what was seen."""
+    """Factor space with the empirical distribution P(z) of observed points."""
 
     rows: Tensor = field(default_factory=lambda: torch.empty(0, 0), compare=False, repr=False)
 
     @property
     def observed(self) -> bool:
-        """True: only combinations that were seen are drawn."""
+        """True: only observed combinations are drawn."""
         return True
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw ``n`` of the factor vectors seen: int64 ``[n, F]``."""
+        """Draw ``n`` of the observed factor vectors: int64 ``[n, F]``."""
         return self.rows[torch.randint(len(self.rows), (n,), generator=generator)]
 
 
 class LabelledImageDataset(GroundTruthDataset):
     """Users' own labelled images as a ground-truth data set.
 
-    Factors are drawn as often as they occur. Of several images of a combination one is drawn. For a combination
-    without an image :meth:`observe` is an error: metrics that intervene need them all, others do not.
+    Factors are drawn as often as they occur. Of several images of a combination, one is drawn. For a combination
+    without an image, :meth:`observe` raises an error: interventional metrics need all combinations, others do not.
 
     Args:
         pictures: all images.
-        table: their labels.
-        indices: numbers of the images that belong to it; those without labels are left out.
-        transform: for every image, as for held-out ones.
+        table: labels of the images.
+        indices: indices of the images to use; those without labels are left out.
+        transform: transform of every image.
     """
 
     name = "own images"
@@ -60,7 +60,7 @@ class LabelledImageDataset(GroundTruthDataset):
         self._starts = self._counts.cumsum(0) - self._counts
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """An image for each of the factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
+        """Return an image for each of the factors ``[N, F]``: float32 ``[N, C, H, W]`` in [0, 1]."""
         points = self.factor_space.index(factors)
         slots = torch.searchsorted(self._points, points).clamp(max=len(self._points) - 1)
         if (unseen := self._points[slots] != points).any():
@@ -78,7 +78,7 @@ class LabelledImageDataset(GroundTruthDataset):
     def split(
         self, test_fraction: float = 1 / 3, seed: int = 0
     ) -> tuple["LabelledImageDataset", "LabelledImageDataset"]:
-        """Two data sets that share no image: to fit on, and to test on."""
+        """Return two data sets without common images, to fit on and to test on."""
         n = len(self)
         if n < 2:
             raise ValueError("One labelled image cannot be split into training and test images.")

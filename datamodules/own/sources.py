@@ -1,7 +1,7 @@
-"""Sources of encoded images: files, tables of them, webdataset shards and Hugging Face data sets, read by number.
+"""Sources of encoded images: files, tables of files, webdataset shards and Hugging Face data sets, with random access.
 
-A source gives image files as they are stored, as paths or bytes, and the columns beside them. Decoding is
-:mod:`unknot.datamodules.own.decode`'s.
+A source returns stored image files, as paths or bytes, and the other columns. Decoding is done by
+:mod:`unknot.datamodules.own.decode`.
 """
 
 import csv
@@ -40,21 +40,21 @@ INSTALL = "pip install 'unknot[data]'"
 
 
 class Classes:
-    """A column of classes that have names: a number of each row, -1 where it is missing."""
+    """Column of named classes: an index for each row, -1 if it is missing."""
 
     def __init__(self, numbers: Any, names: Sequence[str]) -> None:
         self.numbers, self.names = np.asarray(numbers), tuple(names)
 
 
 class Source(ABC):
-    """Encoded images by their number.
+    """Encoded images by index.
 
     Attributes:
-        title: the source as an error message names it.
-        names: name of every image, by which a table of labels finds it; empty where images have numbers alone.
-        held_out: numbers of the images that the source itself holds out; ``None`` where it does not.
-        label_keys: names of the columns that hold labels, unless others are chosen.
-        unit: what holds an image.
+        title: name of the source in error messages.
+        names: name of every image, used by tables of labels; empty if images have only indices.
+        held_out: indices of the images that the source itself holds out, or ``None``.
+        label_keys: names of the default label columns.
+        unit: name of the container of an image.
     """
 
     title: str
@@ -65,32 +65,32 @@ class Source(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
 
     @abstractmethod
     def key(self, *more: object) -> str:
-        """Fingerprint of the images and of ``more``; it changes when one of them does."""
+        """Return a fingerprint of the images and of ``more``, which changes with them."""
 
     @abstractmethod
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Images of these numbers, each a path, bytes or a Pillow image."""
+        """Return the images with these indices, each a path, bytes or a Pillow image."""
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
-        """All images in order, ``size`` at a time."""
+        """Yield all images in order, ``size`` at a time."""
         for start in range(0, len(self), size):
             yield self.get(range(start, min(start + size, len(self))))
 
     def describe(self, number: int) -> str:
-        """One of the images, as an error message names it."""
+        """Name an image for an error message."""
         return self.names[number] if self.names else f"image {number}"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns beside the images."""
+        """Names of all columns other than the image."""
         return ()
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of these columns."""
+        """Return the cells of these columns."""
         raise NotImplementedError
 
     random_access = True
@@ -98,7 +98,7 @@ class Source(ABC):
 
 
 class Files(Source):
-    """Image files, and perhaps the other columns of the table that lists them."""
+    """Image files, optionally with the other columns of the table that lists them."""
 
     unit = "files"
 
@@ -111,24 +111,24 @@ class Files(Source):
         return len(self.paths)
 
     def key(self, *more: object) -> str:
-        """Paths, sizes and times of the files."""
+        """Return a fingerprint of paths, sizes and modification times."""
         return fingerprint((path for path in self.paths if path.exists()), self.names, *more)
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Their paths."""
+        """Return the paths."""
         return [self.paths[number] for number in numbers]
 
     def describe(self, number: int) -> str:
-        """The path."""
+        """Return the path."""
         return str(self.paths[number])
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of the table."""
+        """Names of the columns of the table."""
         return tuple(self._columns)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of these columns."""
+        """Return the cells of these columns."""
         return {name: self._columns[name] for name in names}
 
 
@@ -143,7 +143,7 @@ class Encoded(Source):
         return len(self.images)
 
     def key(self, *more: object) -> str:
-        """All bytes."""
+        """Return a fingerprint of all bytes."""
         hash = hashlib.sha256(repr(more).encode())
         for image in self.images:
             hash.update(len(image).to_bytes(8, "big"))
@@ -151,7 +151,7 @@ class Encoded(Source):
         return hash.hexdigest()[:16]
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Their bytes."""
+        """Return the bytes."""
         return [self.images[number] for number in numbers]
 
     columns = Files.columns
@@ -159,7 +159,7 @@ class Encoded(Source):
 
 
 class Tar(Source):
-    """Shards in the format of webdataset: members that share a name up to the first dot are one example."""
+    """Shards in webdataset format: members that share a name up to the first dot form one example."""
 
     def __init__(self, paths: Sequence[Path], image_key: str | None) -> None:
         self.paths, self.title = list(paths), str(paths[0])
@@ -206,11 +206,11 @@ class Tar(Source):
         return len(self._entries)
 
     def key(self, *more: object) -> str:
-        """Sizes and times of the shards."""
+        """Return a fingerprint of sizes and modification times of the shards."""
         return fingerprint(self.paths, self.image_key, *more)
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Their bytes."""
+        """Return the bytes."""
         return self._read([tuple(self._entries[number]) for number in numbers])
 
     def _read(self, places: Sequence[tuple[int, int, int] | None]) -> list[Any]:
@@ -233,11 +233,11 @@ class Tar(Source):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All fields of the first example but the image."""
+        """Names of all fields of the first example except the image."""
         return tuple(name for name in self._fields[0] if name != self.image_key)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """The fields as text; of JSON objects every number, truth value and text is a column of its own."""
+        """Return the fields as strings; every number, boolean and string of a JSON object is a column."""
         columns: dict[str, list[Any]] = {}
         for name in names:
             cells = self._read([field.get(name) for field in self._fields])
@@ -286,15 +286,15 @@ class Parquet(Source):
         return int(self._count)
 
     def key(self, *more: object) -> str:
-        """Size and time of the file."""
+        """Return a fingerprint of size and modification time of the file."""
         return fingerprint([self.path], self.image_key, *more)
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """A few images from the start, as for a look at the first."""
+        """Return a few images from the start, to inspect the first."""
         return list(islice((image for chunk in self.chunks(16) for image in chunk), max(numbers) + 1))[min(numbers) :]
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
-        """All images in order."""
+        """Yield all images in order."""
         from pyarrow import parquet
 
         with parquet.ParquetFile(self.path) as file:
@@ -303,11 +303,11 @@ class Parquet(Source):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All but the image."""
+        """Names of all columns except the image."""
         return tuple(name for name in self._schema.names if name != self.image_key)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of these columns; classes of a Hugging Face data set keep their names."""
+        """Return the cells of these columns; classes of a Hugging Face data set keep their names."""
         from pyarrow import parquet
 
         table = parquet.read_table(self.path, columns=list(names))
@@ -342,20 +342,20 @@ class HuggingFace(Source):
         return len(self.dataset)
 
     def key(self, *more: object) -> str:
-        """The fingerprint by which ``datasets`` knows it."""
+        """Return the fingerprint computed by ``datasets``."""
         return hashlib.sha256(repr((self._images._fingerprint, self.image_key, more)).encode()).hexdigest()[:16]
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Their bytes, or their paths where the data set refers to files."""
+        """Return the bytes, or the paths if the data set refers to files."""
         return [bytes_or_path(cell) for cell in self._images[list(numbers)][self.image_key]]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All but the image."""
+        """Names of all columns except the image."""
         return tuple(name for name in self.dataset.column_names if name != self.image_key)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of these columns; a ``ClassLabel`` keeps its names."""
+        """Return the cells of these columns; a ``ClassLabel`` keeps its names."""
         import datasets
 
         cells = self.dataset.select_columns(list(names))[:]
@@ -370,7 +370,7 @@ class HuggingFace(Source):
 
 
 class Joined(Source):
-    """Several sources, one after the other."""
+    """Concatenation of several sources."""
 
     def __init__(self, parts: Sequence[Source], held_out_part: int | None = None) -> None:
         self.parts = list(parts)
@@ -386,11 +386,11 @@ class Joined(Source):
         return int(self._starts[-1])
 
     def key(self, *more: object) -> str:
-        """Those of all parts."""
+        """Return a fingerprint of all parts."""
         return hashlib.sha256(repr([part.key(*more) for part in self.parts]).encode()).hexdigest()[:16]
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Images of these numbers, each part asked once."""
+        """Return the images with these indices, reading each part once."""
         requested = np.asarray(numbers, dtype=np.int64)
         which = np.searchsorted(self._starts, requested, side="right") - 1
         found: list[Any] = [None] * len(requested)
@@ -402,23 +402,23 @@ class Joined(Source):
         return found
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
-        """All images in order; a chunk never crosses parts."""
+        """Yield all images in order; a chunk never spans parts."""
         for part in self.parts:
             yield from part.chunks(size)
 
     def describe(self, number: int) -> str:
-        """One of the images, as its part names it."""
+        """Name an image as its part does."""
         part = int(np.searchsorted(self._starts, number, side="right")) - 1
         within = self.parts[part].describe(number - int(self._starts[part]))
         return within if self.parts[part].unit == "files" else f"{within} of {self.parts[part].title}"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that all parts have."""
+        """Names of the columns that all parts have."""
         return tuple(name for name in self.parts[0].columns if all(name in part.columns for part in self.parts))
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of all parts."""
+        """Return the cells of all parts."""
         tables = [part.read_columns(names) for part in self.parts]
         for part, table in zip(self.parts, tables, strict=True):
             if list(table) != list(tables[0]):
@@ -439,11 +439,11 @@ def _texts(classes: Classes) -> list[str | None]:
     return [None if number < 0 else classes.names[number] for number in classes.numbers.tolist()]
 
 
-# Recognising what is given
+# Detection of the kind of source
 
 
 def from_path(path: Path, image_key: str | None) -> Source:
-    """A folder, a parquet file, a webdataset shard, or a table of paths."""
+    """Open a folder, a parquet file, a webdataset shard, or a table of paths."""
     if path.is_dir():
         found = image_files(path, below=True)
         if found:
@@ -468,7 +468,7 @@ def from_path(path: Path, image_key: str | None) -> Source:
 
 
 def from_paths(paths: Sequence[Path], image_key: str | None, names: Sequence[str] | None = None) -> Source:
-    """A list of image files, of parquet files, or of webdataset shards."""
+    """Open a list of image files, of parquet files, or of webdataset shards."""
     suffixes = {path.suffix.lower() for path in paths}
     if suffixes in ({".parquet"}, {".tar"}):
         for path in paths:
@@ -482,13 +482,13 @@ def from_paths(paths: Sequence[Path], image_key: str | None, names: Sequence[str
 
 
 def from_frame(frame: Any, image_key: str | None) -> Source:
-    """A pandas DataFrame with a column of paths or of bytes."""
+    """Open a pandas DataFrame with a column of paths or of bytes."""
     columns = {str(name): frame[name].tolist() for name in frame.columns}
     return from_frame_columns(columns, image_key, "the DataFrame", Path())
 
 
 def from_frame_columns(columns: Mapping[str, list[Any]], image_key: str | None, title: str, folder: Path) -> Source:
-    """A table with a column of paths or of bytes."""
+    """Open a table with a column of paths or of bytes."""
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"{title} has no rows; expected one for every image.")
     first = next(iter(columns))
@@ -505,7 +505,7 @@ def from_frame_columns(columns: Mapping[str, list[Any]], image_key: str | None, 
 
 
 def open_source(images: Any, image_key: str | None) -> Any:
-    """A :class:`Source` where images are encoded, a stream, or otherwise what was given: an array or a data set."""
+    """Return a :class:`Source` for encoded images; return streams, arrays and data sets unchanged."""
     if isinstance(images, str | Path):
         return images if Path(images).suffix.lower() == ".npy" else from_path(Path(images), image_key)
     library = type(images).__module__.partition(".")[0]
@@ -524,7 +524,7 @@ def open_source(images: Any, image_key: str | None) -> Any:
 
 
 def from_huggingface(data: Any, image_key: str | None) -> Any:
-    """A ``Dataset``, one of its columns, or a ``DatasetDict``; streams and data sets of arrays as they are."""
+    """Open a ``Dataset``, a column of one, or a ``DatasetDict``; return streams and data sets of arrays unchanged."""
     import datasets
 
     if isinstance(data, datasets.DatasetDict):
@@ -546,7 +546,7 @@ def from_huggingface(data: Any, image_key: str | None) -> Any:
 
 
 def split_names(splits: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Names of the split to train on, and of the one that is held out."""
+    """Return the names of the training split and of the held-out split."""
     train = next((name for name in TRAIN_SPLITS if name in splits), None)
     if train is not None:
         return train, next((name for name in HELD_OUT_SPLITS if name in splits), None)
@@ -559,7 +559,7 @@ def split_names(splits: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def find_key(names: Sequence[str], requested: str | None, title: str, kind: str, likely: Sequence[str] = ()) -> str:
-    """The name that holds the images: the one asked for, or the usual one.
+    """Return the name of the image column: the requested one, or one of the usual names.
 
     >>> find_key(["label", "img"], None, "data", "columns")
     'img'
@@ -602,7 +602,7 @@ def read_csv(path: Path) -> dict[str, list[str]]:
 
 
 def bytes_or_path(cell: Any, folder: Path = Path()) -> Any:
-    """Image files as parquet and ``datasets`` hold them: bytes, a path, or both in one dictionary."""
+    """Convert image files of parquet or ``datasets``: bytes, a path, or both in one dictionary."""
     if isinstance(cell, Mapping):
         cell = cell.get("bytes") or cell.get("path")
     if isinstance(cell, str):
@@ -618,12 +618,12 @@ def _looks_like_image(cell: Any) -> bool:
 
 
 def _spread(name: str, cells: list[Any]) -> dict[str, Any]:
-    """A column whose cells are lists of the same length, such as all factors in one, as a column for each."""
+    """Split a column of lists of equal length, such as all factors in one, into a column for each entry."""
     first = next((cell for cell in cells if cell is not None), None)
     if not isinstance(first, list | tuple):
         return {name: cells}
     if any(cell is not None and len(cell) != len(first) for cell in cells):
-        raise ValueError(f"Column {name!r} holds lists of different lengths, which are no labels.")
+        raise ValueError(f"Column {name!r} has lists of different lengths, which cannot be labels.")
     return {f"{name}_{place}": [None if cell is None else cell[place] for cell in cells] for place in range(len(first))}
 
 
@@ -640,7 +640,7 @@ def _is_text(type: Any) -> bool:
 
 
 def _is_label_type(type: Any) -> bool:
-    """Numbers and truth values; text is a label only where it is named."""
+    """Return whether a type is numeric or boolean; strings are labels only if requested by name."""
     import pyarrow as pa
 
     types = pa.types
@@ -658,7 +658,7 @@ def _is_label_feature(feature: Any) -> bool:
 
 
 def _huggingface_classes(schema: Any) -> dict[str, list[str]]:
-    """Names of the classes that ``datasets`` notes in parquet files."""
+    """Return the class names that ``datasets`` stores in parquet files."""
     try:
         noted = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {name: feature["names"] for name, feature in noted.items() if feature.get("_type") == "ClassLabel"}

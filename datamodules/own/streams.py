@@ -1,8 +1,8 @@
-"""Streams of images: data sets that can be read in order only, such as ``datasets.IterableDataset``.
+"""Streams of images: data sets that can only be read in order, such as ``datasets.IterableDataset``.
 
-A stream has an order and no numbers, so a batch is found by reading on, and after a restart by passing over what was
-read before without decoding it. Examples are shuffled within blocks of neighbours. Batch n is then a function of (seed,
-rank, n) here too, if the stream gives the same examples in the same order whenever it is read.
+A stream has no random access, so a batch is found by reading on, and after a restart by skipping what was read before
+without decoding it. Examples are shuffled within blocks. Batch n is then a function of (seed, rank, n) here too, if the
+stream yields the same examples in the same order every time.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from unknot.datamodules.own.image_store import Bad, Items, Reading, decode_all
 from unknot.datamodules.own.sources import bytes_or_path, find_key, split_names
 from unknot.randomness import Stream, derive_seed
 
-BLOCK = 1024  # examples that are shuffled together
+BLOCK = 1024  # examples per shuffled block
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether a data set can be read in order only.
+    """Return whether a data set can only be read in order.
 
     >>> is_stream([1, 2]), is_stream(torch.utils.data.ChainDataset([]))
     (False, True)
@@ -35,19 +35,19 @@ def is_stream(data: Any) -> bool:
 
 
 class ImageStream:
-    """Images of a stream, by blocks of neighbours.
+    """Images of a stream, shuffled within blocks.
 
     Args:
         data: an iterable data set of images, tuples or dictionaries, or a Hugging Face ``IterableDatasetDict``.
-        reading: their size.
-        image_key: where in an example the image is.
-        val_fraction: part of the stream that is held out, at equal distances, unless it has a split of its own.
+        reading: settings for reading images.
+        image_key: name of the image in an example.
+        val_fraction: share of the stream that is held out, at regular intervals, unless the data has its own split.
     """
 
     def __init__(self, data: Any, reading: Reading, image_key: str | None, val_fraction: float) -> None:
         self.reading = reading
         self.held_out_data = None
-        self.every = max(2, round(1 / val_fraction))  # one of so many is held out
+        self.every = max(2, round(1 / val_fraction))  # one in this many is held out
         if isinstance(data, dict):
             train, held_out = split_names(data)
             data, self.held_out_data = data[train], data[held_out] if held_out else None
@@ -63,11 +63,11 @@ class ImageStream:
         self.data = self._encoded(data)
         self.held_out_data = None if self.held_out_data is None else self._encoded(self.held_out_data)
         self.shape = tuple(self.decode([first if self.image_key is None else first[self.image_key]])[0].shape)
-        self.length: int | None = None  # training examples in a pass, once one is complete
+        self.length: int | None = None  # training examples in a pass, known after the first
         self._forget()
 
     def _encoded(self, data: Any) -> Any:
-        """The same stream without decoding, of which nothing but the image is read."""
+        """Return the stream without decoding, with only the image column."""
         features = getattr(data, "features", None)
         if not features or self.image_key not in features:
             return data
@@ -80,7 +80,7 @@ class ImageStream:
 
     def _forget(self) -> None:
         self._examples: Iterator[Any] | None = None
-        self._next = -1  # number of the example that comes next
+        self._next = -1  # index of the next example
         self._blocks: dict[int, list[Any]] = {}
         self._ahead: tuple[Any, Future[Tensor]] | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -95,11 +95,13 @@ class ImageStream:
         self._forget()
 
     def batch(self, start: int, size: int, step: int, seed: int) -> Tensor:
-        """``size`` training images from number ``start`` on; the next batch, ``step`` later, is decoded meanwhile."""
+        """Return ``size`` training images from index ``start``; the next batch, ``step`` later, is decoded in the
+        background.
+        """
         request = (start, size, step, seed)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            images = ahead[1].result()  # also where it is of no use: two threads must not read one stream
+            images = ahead[1].result()  # even if not needed: two threads must not read one stream
         if ahead is None or ahead[0] != request:
             images = self._batch(start, size, seed)
         if self._pool is None:
@@ -127,7 +129,7 @@ class ImageStream:
         return [examples[place] for place in torch.randperm(BLOCK, generator=generator).tolist()]
 
     def _from(self, number: int) -> Iterator[Any]:
-        """Training examples from ``number`` on, pass after pass."""
+        """Yield training examples from ``number``, pass after pass."""
         while True:
             if self.length is not None:
                 number %= self.length
@@ -142,10 +144,10 @@ class ImageStream:
                     raise ValueError("The stream has too few examples to train on after some are held out.")
                 self.length = count
             elif self.length is None:
-                # It may have ended before ``number``: only a count of all tells where in which pass that is.
+                # The stream may end before ``number``: its pass is only known after counting all examples.
                 self.length = sum(1 for position, _ in self._read(self.data, 0) if self._trains(position))
                 if not self.length:
-                    raise ValueError("The stream gives no examples any more; expected the same in every pass.")
+                    raise ValueError("The stream yields no more examples; every pass must yield the same examples.")
                 if count == 0:
                     continue
             number = 0
@@ -154,13 +156,13 @@ class ImageStream:
         return self.held_out_data is not None or position % self.every != 0
 
     def _read(self, data: Any, start: int) -> Iterator[tuple[int, Any]]:
-        """Examples and their positions from ``start`` on."""
+        """Yield examples and their positions from ``start``."""
         if start and hasattr(data, "skip"):
             return enumerate(data.skip(start), start)
         return islice(enumerate(data), start, None)
 
     def held_out(self, most: int) -> list[Any]:
-        """At most so many encoded examples that are held out; the same every time."""
+        """Return at most this many encoded held-out examples, the same every time."""
         if self._ahead is not None:
             self._ahead[1].exception()  # two threads must not read one stream
         if self._held_out is None or len(self._held_out) < most:
@@ -170,14 +172,14 @@ class ImageStream:
                 examples = (example for position, example in enumerate(self.data) if position % self.every == 0)
             self._held_out = [self._image(example) for example in islice(examples, most)]
             if not self._held_out:
-                raise ValueError("The split of the stream that is held out is empty.")
+                raise ValueError("The held-out split of the stream is empty.")
         return self._held_out[:most]
 
     def _image(self, example: Any) -> Any:
         return bytes_or_path(example if self.image_key is None else example[self.image_key])
 
     def decode(self, images: list[Any]) -> Tensor:
-        """Images ``[n, C, H, W]``, float32 in [0, 1]."""
+        """Decode images to ``[n, C, H, W]``, float32 in [0, 1]."""
         images = [bytes_or_path(image) for image in images]
         if isinstance(images[0], Tensor | np.ndarray):
             batch = Items(images, self.reading).take(torch.arange(len(images)))

@@ -22,13 +22,13 @@ COLORS = torch.tensor(
 
 
 class AbstractDSprites(GroundTruthDataset):
-    """dSprites with a colour on a grey background (van Steenkiste et al., 2019): six factors, images ``[3, 64, 64]``.
+    """dSprites with colours on grey backgrounds (van Steenkiste et al., 2019): six factors, images ``[3, 64, 64]``.
 
-    The orientation is no factor: it is drawn again for every image. The study of abstract visual reasoning trains
+    Orientation is not a factor: it is random for every image. The study of abstract visual reasoning trains
     representations on this grid and draws its matrices from ``Coarse(AbstractDSprites(), (5, 6, 3, 3, 4, 4))``.
 
     Args:
-        source: of the sprites, as for :class:`DSprites`.
+        source: source of the sprites, as for :class:`DSprites`.
 
     >>> dataset = AbstractDSprites()
     >>> dataset.factor_space.sizes
@@ -51,12 +51,12 @@ class AbstractDSprites(GroundTruthDataset):
 
     @property
     def download_size(self) -> int:
-        """Nothing, unless asked to."""
+        """Bytes to download: nothing, unless requested."""
         return self.sprites.download_size
 
     @property
     def disk_size(self) -> int:
-        """Bytes of the sprites in the cache."""
+        """Bytes of the cached sprites."""
         return self.sprites.disk_size
 
     def prepare(self) -> None:
@@ -64,11 +64,11 @@ class AbstractDSprites(GroundTruthDataset):
         self.sprites.prepare()
 
     def is_prepared(self) -> bool:
-        """Return whether they have been drawn."""
+        """Return whether the sprites are cached."""
         return self.sprites.is_prepared()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 6]``, each at a random orientation: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 6]``, each at a random orientation: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
         factors = self.factor_space.factors(self.factor_space.index(factors))  # checked, and int64
         orientation = torch.randint(DSprites.factor_space.sizes[2], (len(factors),), generator=generator)
         shape, scale, pos_x, pos_y = factors[:, 2:].T

@@ -1,4 +1,4 @@
-"""Cars3D: 183 cars seen from all sides."""
+"""Cars3D: 183 cars seen from all directions."""
 
 import gzip
 import io
@@ -29,12 +29,12 @@ SIDE = 64
 class Cars3D(GridDataset):
     """Cars3D: elevation, azimuth and object type; 17,568 images ``[3, 64, 64]``, shrunk from 128 x 128.
 
-    Object types are numbered by the sorted names of the ``.mat`` files. (The reference takes them as the file system
-    lists them, so that its numbers differ between machines.) The converted file has 216 MB.
+    Object types are numbered by the sorted names of the ``.mat`` files. (The reference uses the order in which the file
+    system lists them, which differs between machines.) The converted file has 216 MB.
 
     Args:
-        source: ``None`` downloads the archive, unless it is in the cache; or the path of
-            ``nips2015-analogy-data.tar.gz`` or its folder; or the folder ``cars`` that was unpacked from it.
+        source: ``None`` to download the archive unless it is cached; or the path of ``nips2015-analogy-data.tar.gz`` or
+            its folder; or the unpacked folder ``cars``.
 
     >>> Cars3D().factor_space.sizes
     (4, 24, 183)
@@ -50,7 +50,7 @@ class Cars3D(GridDataset):
     files = (FILE,)
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows of the ``.mat`` files in the archive; ``im`` in each is ``[H, W, C, azimuth, elevation]``."""
+        """Yield rows of the ``.mat`` files in the archive; ``im`` in each is ``[H, W, C, azimuth, elevation]``."""
         elevations, azimuths, cars = self.factor_space.sizes
         meshes: dict[str, Bytes] = {}
         with tqdm(desc="reading cars", total=cars, unit="car", disable=None, leave=False) as bar:
@@ -75,7 +75,7 @@ class Cars3D(GridDataset):
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the ``.mat`` files in the archive, or of the one that ``path`` is."""
+    """Yield names and contents of the ``.mat`` files in the archive, or of the file at ``path``."""
     if path.suffix == ".mat":
         yield path.name, path.read_bytes()
         return
@@ -84,17 +84,17 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             for member in archive:
                 if re.search(r"cars/[^/]*\.mat$", member.name) and (file := archive.extractfile(member)):
                     yield member.name, file.read()
-        while stream.read(1 << 20):  # only reading up to the end makes gzip compare the checksum
+        while stream.read(1 << 20):  # gzip compares the checksum only at the end
             pass
 
 
 def _read_car(name: str, content: bytes, azimuths: int, elevations: int) -> Bytes:
-    """One car: ``[elevation, azimuth, C, H, W]``."""
+    """Read one car: ``[elevation, azimuth, C, H, W]``."""
     from scipy.io import loadmat  # slow to import
 
     try:
         images = loadmat(io.BytesIO(content), variable_names=["im"])["im"]
-    except Exception as error:  # scipy's readers raise all kinds
+    except Exception as error:  # scipy's readers raise many kinds of errors
         raise ValueError(f"{name}: {error!r}") from error
     expected = (128, 128, 3, azimuths, elevations)
     if images.shape != expected or images.dtype != np.uint8:

@@ -30,24 +30,23 @@ DISCOVERY_CROP = (29, 221, 64, 256)
 class CLEVR(SceneDataset):
     """CLEVR from its original folder: ``images/<split>/*.png`` and ``scenes/CLEVR_<split>_scenes.json``.
 
-    The whole frame is squeezed to ``image_size``, as the reference implementation of Slot Attention does for set
-    prediction, unless a part of it is chosen by ``crop``.
+    The whole frame is resized to ``image_size``, as in the reference implementation of Slot Attention for set
+    prediction, unless ``crop`` selects a part.
 
     Args:
-        root: the folder, ``CLEVR_v1.0`` in the published archive.
+        root: the folder ``CLEVR_v1.0`` of the published archive.
         split: ``"train"`` or ``"val"``; ``"test"`` was published without scenes.
-        max_objects: leaves out scenes with more, and is the number of rows of every target: 10 is all of CLEVR, 6 is
-            CLEVR6.
+        max_objects: maximum number of objects, and number of rows of every target: 10 is all of CLEVR, 6 is CLEVR6.
         image_size: (height, width) of the images, or one number for both.
-        value_range: what black and white become; (-1, 1) in the reference.
-        antialias: average over the pixels that shrink into one. The reference does not: ``False`` reproduces it.
-        crop: (top, bottom, left, right) in pixels, of images and masks alike, before they are resized.
-            :data:`DISCOVERY_CROP`, which is (29, 221, 64, 256), is what the reference's object discovery sees of CLEVR
-            with masks, whose images have 240 x 320 pixels. Targets keep the objects outside of it.
-        masks: read ``masks/<split>/`` too, PNG files named as the images whose values are 0 for background and i + 1
-            for object i of the scene. ``None`` reads them if the folder exists. (The published archive has none;
-            ``draw_scenes(dataset.scenes)`` draws them from the layouts.)
-        skip_missing: leave out scenes without an image and images without a scene, which are an error otherwise.
+        value_range: values of black and white; (-1, 1) in the reference.
+        antialias: average pixels when shrinking. ``False`` reproduces the reference.
+        crop: (top, bottom, left, right) in pixels, of images and masks, before they are resized.
+            :data:`DISCOVERY_CROP`, (29, 221, 64, 256), is the crop of the reference's object discovery for CLEVR with
+            masks, whose images have 240 x 320 pixels. Targets keep the objects outside of it.
+        masks: also read ``masks/<split>/``, PNG files named like the images with values 0 for background and i + 1 for
+            object i of the scene. ``None`` reads them if the folder exists. (The published archive has none;
+            ``draw_scenes(dataset.scenes)`` renders them from the layouts.)
+        skip_missing: leave out scenes without an image and images without a scene; otherwise they are an error.
         cached: decode and resize all images once, into a memory-mapped file in the cache.
 
     >>> dataset = CLEVR("CLEVR_v1.0", split="val", max_objects=6, image_size=64)  # doctest: +SKIP
@@ -120,7 +119,7 @@ class CLEVR(SceneDataset):
         return len(self.paths)
 
     def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers."""
+        """Return the examples with these indices."""
         numbers = [range(len(self))[int(index)] for index in indices]
         if self.cached:
             self.prepare()
@@ -133,7 +132,7 @@ class CLEVR(SceneDataset):
         return SetBatch(self._floats(images), self._targets[numbers], masks if self.masks else None)
 
     def prepare(self) -> None:
-        """With ``cached``: decode and resize all images, unless that was done before."""
+        """If ``cached``, decode and resize all images, unless they are cached."""
         if self.cached and self._records is None:
             height, width = self.image_size
             dtype = np.dtype(
@@ -149,7 +148,7 @@ class CLEVR(SceneDataset):
             )
 
     def _read(self, number: int) -> tuple[Tensor, Tensor]:
-        """One image, uint8 ``[3, H, W]``, and its mask ``[H, W]``, or an empty tensor for none."""
+        """Return one image, uint8 ``[3, H, W]``, and its mask ``[H, W]``, or an empty tensor without masks."""
         with naming(self.paths[number]):
             pixels = torch.from_numpy(np.array(load_image(self.paths[number])))
         image = torch.nn.functional.interpolate(
@@ -174,7 +173,7 @@ class CLEVR(SceneDataset):
 
 
 def read_annotations(path: Path) -> list[dict[str, Any]]:
-    """The scenes of one of CLEVR's ``scenes/*.json``."""
+    """Read the scenes of a CLEVR file ``scenes/*.json``."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

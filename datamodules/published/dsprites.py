@@ -1,7 +1,7 @@
 """dSprites, drawn instead of downloaded, and its Color-, Noisy- and Scream- variants.
 
-The grid (3 shapes x 6 scales x 40 orientations x 32 x 32 positions, 737,280 images of 64 x 64) is kept on disk with
-one bit per pixel and memory-mapped, so that it is made once and all processes share it.
+The grid (3 shapes x 6 scales x 40 orientations x 32 x 32 positions, 737,280 images of 64 x 64) is stored on disk with
+one bit per pixel and memory-mapped, so that it is drawn once and shared by all processes.
 """
 
 import zipfile
@@ -28,7 +28,7 @@ SPACE = FactorSpace(
     levels={
         "shape": ("square", "ellipse", "heart"),
         "scale": np.linspace(0.5, 1, 6).tolist(),
-        "orientation": np.linspace(0, 2 * np.pi, 40).tolist(),  # the last is a whole turn, and looks like the first
+        "orientation": np.linspace(0, 2 * np.pi, 40).tolist(),  # the last is a full turn, identical to the first
         "pos_x": np.linspace(0, 1, 32).tolist(),
         "pos_y": np.linspace(0, 1, 32).tolist(),
     },
@@ -63,8 +63,8 @@ class DSprites(GridDataset):
     """dSprites: white sprites on black, five factors, binary images ``[1, 64, 64]``.
 
     Args:
-        source: ``None`` draws the images (of 20,000 originals 19,998 are equal in every pixel, the others differ in
-            one); a path reads the original ``.npz``; ``"download"`` fetches that file first.
+        source: ``None`` to draw the images (of 20,000 originals, 19,998 are equal in every pixel, the others differ in
+            one); the path of the original ``.npz``; or ``"download"`` to download that file.
 
     >>> from unknot.datamodules import DSprites
     >>> dataset = DSprites()
@@ -86,20 +86,20 @@ class DSprites(GridDataset):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the file in the cache: one bit per pixel."""
+        """Shape of the cached file, with one bit per pixel."""
         return (self.factor_space.size, IMAGE_BYTES)
 
     @property
     def download_size(self) -> int:
-        """Nothing, unless asked to."""
+        """Bytes to download: nothing, unless requested."""
         return 0 if self.source is None else super().download_size
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows of the original file."""
+        """Read the rows of the original file."""
         return read_original(paths[0], self.factor_space)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 5]``: float32 ``[N, C, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 5]``: float32 ``[N, C, 64, 64]`` in [0, 1]."""
         return self._sprites(factors)
 
     def _sprites(self, factors: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class DSprites(GridDataset):
 
     @property
     def doing(self) -> str:  # type: ignore[override]
-        """Word for making the file in the cache, for messages."""
+        """Verb for messages while the cached file is being made."""
         return "drawing" if self.source is None else "converting"
 
     def _cache_path(self) -> Path:
@@ -124,27 +124,27 @@ class DSprites(GridDataset):
 
 
 class ColorDSprites(DSprites):
-    """Color-dSprites: each channel of the sprite is scaled by its own U(0.5, 1), drawn again for every image."""
+    """Color-dSprites: each channel of the sprite is scaled by its own U(0.5, 1), random for every image."""
 
     name = "color_dsprites"
     stochastic = True
     image_shape = (3, SIDE, SIDE)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
         sprites = self._sprites(factors)
         return sprites * (0.5 + 0.5 * torch.rand(len(sprites), 3, 1, 1, generator=generator))
 
 
 class NoisyDSprites(DSprites):
-    """Noisy-dSprites: white sprites on a background of uniform noise, drawn again for every image."""
+    """Noisy-dSprites: white sprites on a background of uniform noise, random for every image."""
 
     name = "noisy_dsprites"
     stochastic = True
     image_shape = (3, SIDE, SIDE)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
         sprites = self._sprites(factors)
         return torch.maximum(sprites, torch.rand(len(sprites), *self.image_shape, generator=generator))
 
@@ -154,9 +154,9 @@ class ScreamDSprites(DSprites):
 
     Args:
         source: as for :class:`DSprites`.
-        scream: path of a picture of the painting; ``None`` downloads one (it is in the public domain, but not
-            bundled). As in the reference implementation it is first shrunk to fit 350 x 274. The reference downloads
-            another photograph, whose address does not promise the same file to everybody; give its path to use it.
+        scream: path of a picture of the painting; ``None`` downloads one (public domain, but not bundled). As in the
+            reference implementation it is first shrunk to fit 350 x 274. The reference downloads another photograph
+            from an address that may not always return the same file; give its path to use it.
     """
 
     name = "scream_dsprites"
@@ -176,7 +176,7 @@ class ScreamDSprites(DSprites):
 
     @property
     def download_size(self) -> int:
-        """The painting, unless it is given."""
+        """Bytes of the painting, unless it is given."""
         return super().download_size + (SCREAM.size if self.scream is None else 0)
 
     def is_prepared(self) -> bool:
@@ -184,7 +184,7 @@ class ScreamDSprites(DSprites):
         return super().is_prepared() and Path(self.scream or SCREAM.path).exists()
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 5]``: float32 ``[N, 3, 64, 64]`` in [0, 1]."""
         sprites = self._sprites(factors)
         assert self._painting is not None
         n, (_, height, width) = len(sprites), self._painting.shape
@@ -227,7 +227,9 @@ def _outlines() -> tuple[Floats, Floats, Floats]:
 
 
 def draw_grid() -> Iterator[Bytes]:
-    """All images in grid order, one bit per pixel: 720 chunks ``[1024, 512]``, one for each turned sprite."""
+    """Yield all images in grid order, one bit per pixel: 720 chunks ``[1024, 512]``, one for each orientation of a
+    sprite.
+    """
     for outline in _outlines():
         for scale in np.linspace(0.5, 1, 6):
             for angle in np.linspace(0, 2 * np.pi, 40):
@@ -235,9 +237,9 @@ def draw_grid() -> Iterator[Bytes]:
 
 
 def _draw_everywhere(outline: Floats, scale: float, angle: float) -> Bytes:
-    """One sprite at all 32 x 32 positions: a scan-line fill, exact in integers.
+    """Draw one sprite at all 32 x 32 positions by an exact scan-line fill in integers.
 
-    The original renderer rounds vertices to 1/256 pixel, so everything below is in these units.
+    The original renderer rounds vertices to 1/256 pixel, which are the units used here.
     """
     u, v = outline.T
     centre = 16 + 32 * np.linspace(0, 1, 32)[:, None]
@@ -245,8 +247,8 @@ def _draw_everywhere(outline: Floats, scale: float, angle: float) -> Bytes:
     y = _subpixels(centre + scale * (np.cos(angle) * v - np.sin(angle) * u))  # [pos_y, V]
     dx, dy = np.roll(x, -1, axis=1) - x, np.roll(y, -1, axis=1) - y
 
-    # Which edges cross which rows depends on the vertical position alone. A pixel is sampled a hair to the right
-    # of and above its centre, so that left and bottom edges own the pixels they touch.
+    # Which edges cross which rows depends only on the vertical position. A pixel is sampled slightly to the right of
+    # and above its centre, so that left and bottom edges include the pixels they touch.
     centres = 256 * np.arange(SIDE)[:, None] + 128
     top, bottom = np.minimum(y, y + dy)[:, None], np.maximum(y, y + dy)[:, None]
     pos_y, row, edge = np.nonzero((top < centres) & (centres <= bottom))
@@ -256,7 +258,7 @@ def _draw_everywhere(outline: Floats, scale: float, angle: float) -> Bytes:
     along = (centres[row, 0] - y[pos_y, edge]) * np.sign(dy[pos_y, edge])
     column = -((-((x[:, edge] - 128) * rise + along * dx[:, edge])) // (256 * rise))
 
-    # A row is one 64-bit word. Each crossing flips all pixels from its column on; even-odd filling is their xor.
+    # A row is one 64-bit word. Each crossing flips all pixels to its right; even-odd filling is their xor.
     flips = np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> column.astype(np.uint64)
     line = pos_y * SIDE + row
     first = np.flatnonzero(np.diff(line, prepend=-1))
@@ -273,7 +275,7 @@ def _subpixels(coordinates: Floats) -> npt.NDArray[np.int64]:
 
 
 def read_original(path: Path, space: FactorSpace = SPACE) -> Iterator[Bytes]:
-    """Images of the published ``.npz`` in grid order, one bit per pixel, streamed in chunks ``[n, 512]``.
+    """Yield images of the published ``.npz`` in grid order, one bit per pixel, in chunks ``[n, 512]``.
 
     The pickled ``metadata`` entry is never opened.
     """
@@ -287,7 +289,7 @@ def read_original(path: Path, space: FactorSpace = SPACE) -> Iterator[Bytes]:
             with archive.open("imgs.npy") as file:
                 for pixels in read_npy(file, space.size, (SIDE, SIDE)):
                     yield np.packbits(pixels.reshape(len(pixels), SIDE * SIDE), axis=-1)
-    except Exception as error:  # a damaged file makes zipfile, zlib and numpy raise almost anything
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds of errors for a damaged file
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path}: not a whole original dSprites file ({reason}). Download it again from {ORIGINAL.urls[0]}, "

@@ -28,8 +28,8 @@ BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
 
 
 def _file(name: str, *elsewhere: str) -> RemoteFile:
-    # No checksums: the ones in use are of the files of 2019, and whether today's are the same to the byte is not
-    # known. That a file is whole shows when it is converted, by the CRC-32 that the archive keeps of its images.
+    # No checksums: the known ones are those of the files of 2019, and today's files may differ. Conversion verifies a
+    # file by the CRC-32 of the images in the archive.
     return RemoteFile(
         name=name,
         urls=(f"https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/{name}", *elsewhere),
@@ -40,7 +40,7 @@ def _file(name: str, *elsewhere: str) -> RemoteFile:
 FILES: dict[Variant, RemoteFile] = {
     "toy": _file("mpi3d_toy.npz", f"{BUCKET}mpi3d_toy.npz"),
     "realistic": _file("mpi3d_realistic.npz", f"{BUCKET}mpi3d_realistic.npz"),
-    # The bucket's real.npz is the file that the owner of the data set replaced, in 2025, as corrupted.
+    # The bucket's real.npz is the corrupted file that the owner of the data set replaced in 2025.
     "real": _file("mpi3d_real.npz"),
     "real_complex": RemoteFile(
         name="real3d_complicated_shapes_ordered.npz",
@@ -56,22 +56,22 @@ FILES: dict[Variant, RemoteFile] = {
 class MPI3D(GridDataset):
     """MPI3D: colour, shape and size of the object, camera height, background colour and two joints of the arm.
 
-    The factor sizes are those of the files offered today: (6, 6, 2, 3, 3, 40, 40), which are 1,036,800 images, for toy,
-    realistic and real; (4, 4, 2, 3, 3, 40, 40), which are 460,800, for real_complex. The reference reads (4, 4, ...)
-    for toy and realistic, which fits an earlier release. Images are ``[3, 64, 64]``.
+    The factor sizes are those of the current files: (6, 6, 2, 3, 3, 40, 40), 1,036,800 images, for toy, realistic and
+    real; (4, 4, 2, 3, 3, 40, 40), 460,800 images, for real_complex. The reference reads (4, 4, ...) for toy and
+    realistic, which matches an earlier release. Images are ``[3, 64, 64]``.
 
-    The download is about 12 GB and the converted file 12.7 GB (real_complex: 5.7 GB); neither is ever in memory.
+    The download is about 12 GB and the converted file 12.7 GB (real_complex: 5.7 GB); neither is loaded into memory.
 
     Args:
         variant: ``"toy"`` (simple rendering), ``"realistic"`` (realistic rendering), ``"real"`` (photographs) or
             ``"real_complex"`` (photographs of everyday objects).
-        source: ``None`` downloads the file, unless it is in the cache; or the path of the ``.npz`` or its folder.
+        source: ``None`` to download the file unless it is cached; or the path of the ``.npz`` or its folder.
 
     >>> MPI3D("real").factor_space.size
     1036800
     """
 
-    name = "mpi3d"  # of an instance: with its variant
+    name = "mpi3d"  # of an instance, with its variant
     title = "MPI3D"
     license = "CC-BY-4.0"
     image_shape = (3, 64, 64)
@@ -92,7 +92,7 @@ class MPI3D(GridDataset):
         self.files = (FILES[variant],)
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows of ``images`` in the archive, streamed."""
+        """Yield rows of ``images`` in the archive."""
         (path,) = paths
         with reading(path, self.files[0]), zipfile.ZipFile(path) as archive, archive.open("images.npy") as file:
             for chunk in read_npy(file, self.factor_space.size, (64, 64, 3)):

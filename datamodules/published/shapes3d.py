@@ -1,4 +1,4 @@
-"""Shapes3D: a room with one object in it, from the public HDF5 file."""
+"""Shapes3D: a room with one object, from the public HDF5 file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ class Shapes3D(GridDataset):
     The download is 268 MB, the converted file 5.9 GB.
 
     Args:
-        source: ``None`` downloads the file, unless it is in the cache; or the path of ``3dshapes.h5`` or its folder.
+        source: ``None`` to download the file unless it is cached; or the path of ``3dshapes.h5`` or its folder.
 
     >>> Shapes3D().factor_space.sizes
     (10, 10, 10, 8, 4, 15)
@@ -45,7 +45,7 @@ class Shapes3D(GridDataset):
     files = (FILE,)
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows of the HDF5 file, whose ``labels`` must be the grid in order."""
+        """Yield rows of the HDF5 file, whose ``labels`` must be the grid in order."""
         import h5py  # slow to import
 
         space, (path,) = self.factor_space, paths
@@ -57,7 +57,7 @@ class Shapes3D(GridDataset):
             classes = [np.unique(column, return_inverse=True)[1] for column in labels[()].T]
             if not np.array_equal(np.stack(classes, axis=1), space.factors(torch.arange(space.size)).numpy()):
                 raise ValueError("its labels are not the grid in order")
-            # A chunk of the file spans many images: read each of them once.
+            # A chunk of the file spans many images: read each chunk once.
             step = images.chunks[0] * max(1, CHUNK // images.chunks[0]) if images.chunks else CHUNK
             for start in range(0, space.size, step):
                 yield images[start : start + step].transpose(0, 3, 1, 2)

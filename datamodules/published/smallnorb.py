@@ -19,7 +19,7 @@ SIDE = 64
 TYPES: dict[int, np.dtype[Any]] = {
     0x1E3D4C55: np.dtype("u1"),
     0x1E3D4C54: np.dtype("<i4"),
-}  # magic numbers of the files in use
+}  # magic numbers of the files
 
 
 def _file(part: str, size: int, sha256: str) -> RemoteFile:
@@ -42,12 +42,12 @@ FILES = (
 class SmallNORB(GridDataset):
     """SmallNORB: category, elevation, azimuth and lighting; 48,600 images ``[1, 64, 64]``, shrunk from 96 x 96.
 
-    Which of the ten toys of a category is seen is not observed: it is drawn again for every image. Training and test
-    files together, left camera only, as in the reference. The download is 263 MB, the converted file 199 MB.
+    The toy among the ten of its category is not a factor: it is random for every image. Training and test files are
+    combined, left camera only, as in the reference. The download is 263 MB, the converted file 199 MB.
 
     Args:
-        source: ``None`` downloads the six files, unless they are in the cache; or the folder that holds them, as
-            published or unpacked.
+        source: ``None`` to download the six files unless they are cached; or the folder with these files, as published
+            or unpacked.
 
     >>> SmallNORB().factor_space.sizes
     (5, 9, 18, 6)
@@ -55,7 +55,7 @@ class SmallNORB(GridDataset):
 
     name = "smallnorb"
     stochastic = True
-    finite = False  # a full grid, of ten instances: scored as in the study, by images drawn with replacement
+    finite = False  # a full grid of ten instances: scored as in the study, on images drawn with replacement
     title = "SmallNORB"
     license = "research only"
     factor_space = FactorSpace(
@@ -69,17 +69,17 @@ class SmallNORB(GridDataset):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the converted file: the instances of a grid point lie side by side."""
+        """Shape of the converted file, where instances of a grid point are adjacent."""
         return (self.factor_space.size * self.num_instances, *self.image_shape)
 
     def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images for factors ``[N, 4]``, each of a random instance: float32 ``[N, 1, 64, 64]`` in [0, 1]."""
+        """Return images for factors ``[N, 4]``, each of a random instance: float32 ``[N, 1, 64, 64]`` in [0, 1]."""
         points = self.factor_space.index(factors)
         instances = torch.randint(self.num_instances, points.shape, generator=generator)
         return self._images(points * self.num_instances + instances)
 
     def read(self, paths: list[Path]) -> Iterator[Bytes]:
-        """Rows of both parts: category from the ``cat`` files, the rest from the ``info`` files."""
+        """Yield rows of both parts: category from the ``cat`` files, the rest from the ``info`` files."""
         images = np.empty(self.shape, dtype=np.uint8)
         seen = np.zeros(len(images), dtype=bool)
         for part in (0, 3):
@@ -127,18 +127,20 @@ class SmallNORB(GridDataset):
 
 
 def _read_matrix(path: Path, ndim: int, chunk: int | None) -> Iterator[npt.NDArray[Any]]:
-    """The binary matrix format of the data set, little-endian: magic, number of axes, at least three sizes, values."""
+    """Read the binary matrix format of the data set, little-endian: magic, number of axes, at least three sizes,
+    values.
+    """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         magic, axes = np.frombuffer(_exactly(file, 8), "<i4").tolist()
         if magic not in TYPES or axes != ndim:
-            raise ValueError(f"magic number {magic:#x} and {axes} axes, which is not one of its matrices")
+            raise ValueError(f"magic number {magic:#x} with {axes} axes is not a matrix of this data set")
         shape = np.frombuffer(_exactly(file, 4 * max(3, ndim)), "<i4")[:ndim].tolist()
         row = TYPES[magic].itemsize * int(np.prod(shape[1:]))
         for start in range(0, shape[0], chunk or shape[0]):
             count = min(chunk or shape[0], shape[0] - start)
             yield np.frombuffer(_exactly(file, count * row), TYPES[magic]).reshape(count, *shape[1:])
         if file.read(1):  # only reading up to the end makes gzip compare the checksum
-            raise ValueError("longer than it says")
+            raise ValueError("it is longer than its header states")
 
 
 def _exactly(file: gzip.GzipFile | BinaryIO, length: int) -> bytes:

@@ -1,1 +1,1 @@
-"""Scenes of simple objects, drawn here."""
+"""Rendered scenes of simple objects."""

@@ -1,4 +1,4 @@
-"""ClevrScenes: scenes in the manner of CLEVR, sampled by its rules and drawn by ray-casting instead of downloaded."""
+"""ClevrScenes: CLEVR-like scenes, sampled by the rules of CLEVR and ray-cast instead of downloaded."""
 
 import itertools
 import math
@@ -17,13 +17,13 @@ from unknot.datamodules.scenes.shading import ground, shade
 
 # Sampling: the rules of CLEVR's generator.
 
-MIN_GAP = 0.25  # between the discs on which two objects stand
-MARGIN = 0.4  # by which one object is at least to the left or right of another, and in front or behind
+MIN_GAP = 0.25  # gap between the discs on which two objects stand
+MARGIN = 0.4  # minimum distance of two objects to the right and to the front
 DIRECTIONS = ((0.6563112735748291, 0.7544902563095093), (0.754490315914154, -0.6563112735748291))  # right, front
-TRIES = 50  # to place an object, before the scene is started again
-MAX_ROUNDS = 1000  # of starting scenes again
+TRIES = 50  # attempts to place an object before the scene is restarted
+MAX_ROUNDS = 1000  # attempts to restart scenes
 CAMERA_JITTER, LAMP_JITTER = 0.5, 1.0
-MIN_VISIBLE = 200 / (320 * 480)  # part of the frame: 200 pixels in an original image
+MIN_VISIBLE = 200 / (320 * 480)  # share of the frame: 200 pixels in an original image
 
 
 def sample_scenes(
@@ -34,20 +34,19 @@ def sample_scenes(
     image_size: int | tuple[int, int] = 128,
     min_visible: float = MIN_VISIBLE,
 ) -> Scenes:
-    """Draw ``n`` layouts as CLEVR's generator does.
+    """Sample ``n`` layouts as CLEVR's generator does.
 
-    The number of objects is uniform, as are the attributes of each and its place on the square (-3, 3)². Objects keep
-    a gap of 0.25 and differ by 0.4 to the right and to the front. A scene where 50 tries do not find room for an
-    object, or where the drawn image would show less of an object than ``min_visible``, is started again with the same
-    number of objects.
+    The number of objects is uniform, as are the attributes of each and its place on the square (-3, 3)². Objects keep a
+    gap of 0.25 and differ by 0.4 to the right and to the front. If 50 attempts find no room for an object, or if less
+    of an object than ``min_visible`` would be visible, the scene is restarted with the same number of objects.
 
     Args:
-        n: how many.
-        generator: of all randomness.
-        min_objects: fewest objects.
-        max_objects: most objects, and the number of rows.
+        n: number of scenes.
+        generator: random generator.
+        min_objects: minimum number of objects.
+        max_objects: maximum number of objects, and number of rows.
         image_size: (height, width), or one number for both, at which visible pixels are counted.
-        min_visible: part of all pixels that every object must show; at least one pixel in any case.
+        min_visible: share of all pixels in which every object must be visible; at least one pixel.
 
     >>> scenes = sample_scenes(4, torch.Generator().manual_seed(0))
     >>> scenes.coords.shape, scenes.real.sum(1)
@@ -77,7 +76,7 @@ def sample_scenes(
                 f"{len(left)} of {n} scenes found no room for {min_objects} to {max_objects} objects of which every "
                 f"one shows {fewest} pixels of {pixels}; lower max_objects or min_visible."
             )
-        # Ten objects rarely find room, so the fewer scenes are left, the more attempts each gets at once.
+        # Ten objects rarely fit, so the fewer scenes are left, the more attempts run for each at once.
         attempts = left.repeat_interleave(math.ceil(n / len(left)))
         size = torch.randint(len(SIZES), (len(attempts), max_objects), generator=generator)
         coords, fits = _place(torch.tensor(RADII)[size], count[attempts], generator)
@@ -106,7 +105,7 @@ def sample_scenes(
 
 
 def _place(radius: Tensor, count: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Centres ``[K, M, 3]`` of objects of ``radius`` ``[K, M]``, and whether the first ``count`` ``[K]`` found room."""
+    """Return centres ``[K, M, 3]`` of objects of ``radius`` ``[K, M]``, and whether the first ``count`` ``[K]`` fit."""
     k, m = radius.shape
     (right_x, right_y), (front_x, front_y) = DIRECTIONS
     places = torch.zeros(2, k, m)
@@ -125,28 +124,27 @@ def _place(radius: Tensor, count: Tensor, generator: torch.Generator | None) -> 
 
 
 def visible_pixels(masks: Tensor, max_objects: int) -> Tensor:
-    """Number of pixels of masks ``[B, H, W]`` that show each object: int64 ``[B, max_objects]``."""
+    """Count the pixels of masks ``[B, H, W]`` that show each object: int64 ``[B, max_objects]``."""
     flat = masks.flatten(1).long() + (max_objects + 1) * torch.arange(len(masks))[:, None]
     return flat.flatten().bincount(minlength=len(masks) * (max_objects + 1)).view(-1, max_objects + 1)[:, 1:]
 
 
-CHUNK_PIXELS = 1 << 18  # per call, so that intermediate results stay in the processor's caches
+CHUNK_PIXELS = 1 << 18  # per call, so that intermediate results stay in the CPU cache
 
 
 def draw_scenes(
     scenes: Scenes, image_size: int | tuple[int, int] = 128, samples: int = 2, frame: tuple[int, int] = FRAME
 ) -> tuple[Tensor, Tensor]:
-    """Draw given layouts: images uint8 ``[B, 3, H, W]``, and masks uint8 ``[B, H, W]``.
+    """Render layouts: images uint8 ``[B, 3, H, W]``, and masks uint8 ``[B, H, W]``.
 
-    A mask holds 0 where the ray through the centre of a pixel meets the ground, and i + 1 where it meets the object of
-    row i. The same layout always gives the same pixels.
+    A mask is 0 where the ray through the centre of a pixel meets the ground, and i + 1 where it meets the object of row
+    i. Rendering is deterministic.
 
     Args:
-        scenes: what to draw.
+        scenes: layouts to render.
         image_size: (height, width), or one number for both.
         samples: rays per pixel along each side, for smooth outlines; 1 is fastest.
-        frame: height and width of the frame that the camera sees; it is squeezed to ``image_size`` as CLEVR's images
-            are.
+        frame: height and width of the camera's frame, which is resized to ``image_size`` as CLEVR's images are.
 
     >>> scenes = sample_scenes(2, torch.Generator().manual_seed(0))
     >>> images, masks = draw_scenes(scenes, image_size=64)
@@ -161,7 +159,7 @@ def draw_scenes(
         camera, solids = part.view(frame), _solids(part)
         hits = cast(camera, solids, size)
         out_masks[:] = _masks(part, hits, size)
-        canvas = torch.zeros(len(part) * size[0] * size[1], 4)  # colour, and how much of the pixel it covers
+        canvas = torch.zeros(len(part) * size[0] * size[1], 4)  # colour, and its share of the pixel
         canvas.index_copy_(0, hits.pixel, shade(part, solids, hits))
         if samples > 1:
             edges, closer = cast_outlines(camera, solids, size, hits, samples)
@@ -174,7 +172,7 @@ def draw_scenes(
 
 
 def draw_masks(scenes: Scenes, image_size: int | tuple[int, int] = 128, frame: tuple[int, int] = FRAME) -> Tensor:
-    """Only the masks of :func:`draw_scenes`: uint8 ``[B, H, W]``."""
+    """Render only the masks of :func:`draw_scenes`: uint8 ``[B, H, W]``."""
     size = height_and_width(image_size)
     masks = torch.empty(len(scenes), *size, dtype=torch.uint8)
     for part, out in _chunks(scenes, size, masks):
@@ -183,7 +181,7 @@ def draw_masks(scenes: Scenes, image_size: int | tuple[int, int] = 128, frame: t
 
 
 def _chunks(scenes: Scenes, size: tuple[int, int], *results: Tensor) -> Iterator[tuple[Any, ...]]:
-    """The scenes, and the rows of the results for them, in parts that the processor's caches can hold."""
+    """Yield the scenes and the rows of their results in parts that fit into the CPU cache."""
     step = max(1, CHUNK_PIXELS // (size[0] * size[1]))
     for start in range(0, len(scenes), step):
         part = slice(start, start + step)
@@ -212,19 +210,19 @@ def _masks(scenes: Scenes, hits: Hits, size: tuple[int, int]) -> Tensor:
 
 
 class ClevrScenes(DrawnScenes):
-    """CLEVR-like scenes with masks, drawn instead of downloaded: endless, or a fixed number of them in a file.
+    """CLEVR-like scenes with masks, rendered instead of downloaded: endless, or a fixed number in a file.
 
-    Layouts follow the rules of CLEVR's generator (:func:`sample_scenes`), camera, colours and targets are CLEVR's, and
-    so is, up to what a ray-caster without bounces can do, the look (:func:`draw_scenes`). They are not CLEVR's images.
+    Layouts follow the rules of CLEVR's generator (:func:`sample_scenes`). Camera, colours and targets are CLEVR's; the
+    appearance is similar, within the limits of a ray-caster without reflections (:func:`draw_scenes`).
 
     Args:
-        image_size: (height, width), or one number for both. As in the reference the frame of 3:2 is squeezed to it.
-        max_objects: most objects in a scene, and rows of a target.
-        min_objects: fewest objects in a scene.
-        num_scenes: draw so many once, into a memory-mapped file in the cache; ``None`` draws new ones for every batch.
-        seed: of the scenes in the file. (Endless scenes come from the generator that :meth:`draw` is given.)
-        value_range: what black and white become; (-1, 1) in the reference.
-        samples: rays per pixel along each side where there are outlines; 1 is fastest.
+        image_size: (height, width), or one number for both. As in the reference, the 3:2 frame is resized to it.
+        max_objects: maximum number of objects, and rows of a target.
+        min_objects: minimum number of objects.
+        num_scenes: render this many scenes once, into a cached file; ``None`` renders new ones for every batch.
+        seed: seed of the scenes in the file. (Endless scenes use the generator passed to :meth:`draw`.)
+        value_range: values of black and white; (-1, 1) in the reference.
+        samples: rays per pixel along each side at outlines; 1 is fastest.
 
     >>> dataset = ClevrScenes(image_size=64, max_objects=6)
     >>> images, targets, masks = dataset.draw(8, torch.Generator().manual_seed(0))
@@ -249,19 +247,19 @@ class ClevrScenes(DrawnScenes):
     ) -> None:
         super().__init__(image_size, max_objects, min_objects, num_scenes, seed, value_range)
         if self.max_objects > MOST_OBJECTS:
-            raise ValueError(f"max_objects must be at most {MOST_OBJECTS}, got {max_objects}: more find no room.")
+            raise ValueError(f"max_objects must be at most {MOST_OBJECTS}, got {max_objects}: more do not fit.")
         self.samples = whole("samples", samples)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, 19]`` and masks uint8 ``[n, H, W]``."""
+        """Sample ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, 19]`` and masks uint8 ``[n, H, W]``."""
         scenes = sample_scenes(n, generator, self.min_objects, self.max_objects, self.image_size)
         images, masks = draw_scenes(scenes, self.image_size, self.samples)
         return images, scenes.targets(self.max_objects), masks
 
     def drawing_options(self) -> list[Any]:
-        """Objects, rays and seed."""
+        """Return the options that the rendering depends on: objects, rays and seed."""
         return [VERSION, self.min_objects, self.max_objects, self.samples, self.seed]
 
 
-VERSION = 1  # of the drawings; files of another are drawn again
+VERSION = 1  # version of the rendering; files of other versions are rendered again
 MOST_OBJECTS = 11

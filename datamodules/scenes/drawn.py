@@ -1,4 +1,4 @@
-"""Scenes that are drawn: new ones for every batch, or a fixed number of them in a file of the cache."""
+"""Rendered scenes: new ones for every batch, or a fixed number in a cached file."""
 
 import hashlib
 import json
@@ -22,18 +22,18 @@ _FIELDS = ("image", "mask", "target")
 
 
 class DrawnScenes(SceneDataset):
-    """Scenes that a subclass draws; every data set of drawn scenes takes these arguments besides its own.
+    """Base class of data sets of rendered scenes, whose common arguments it defines.
 
     Subclasses implement :meth:`sample`, set ``file_name`` and ``object_size``, the length of a row of targets, and
-    list in :meth:`drawing_options` what else the drawings depend on.
+    return from :meth:`drawing_options` all else that the images depend on.
 
     Args:
         image_size: (height, width), or one number for both.
-        max_objects: most objects in a scene, and rows of a target.
-        min_objects: fewest objects in a scene.
-        num_scenes: draw so many once, into a memory-mapped file in the cache; ``None`` draws new ones for every batch.
-        seed: of the scenes in the file. (Endless scenes come from the generator that :meth:`draw` is given.)
-        value_range: what black and white become.
+        max_objects: maximum number of objects, and rows of a target.
+        min_objects: minimum number of objects.
+        num_scenes: render this many scenes once, into a cached file; ``None`` renders new ones for every batch.
+        seed: seed of the scenes in the file. (Endless scenes use the generator passed to :meth:`draw`.)
+        value_range: values of black and white.
     """
 
     license = "drawn here"
@@ -60,24 +60,24 @@ class DrawnScenes(SceneDataset):
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, P]`` and masks uint8 ``[n, H, W]``."""
+        """Sample ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, P]`` and masks uint8 ``[n, H, W]``."""
 
     @abstractmethod
     def drawing_options(self) -> list[Any]:
-        """Everything but the size that the drawings depend on, with a version number of their pixels."""
+        """Return all options except the size that the images depend on, with a version of the rendering."""
 
     @property
     def endless(self) -> bool:
-        """Return whether new scenes are drawn for every batch: without ``num_scenes``."""
+        """True if new scenes are rendered for every batch: without ``num_scenes``."""
         return self.num_scenes is None
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
-        """``n`` new examples."""
+        """Return ``n`` new examples."""
         images, targets, masks = self.sample(n, generator)
         return SetBatch(self._floats(images), targets, masks)
 
     def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers, of those in the file."""
+        """Return the examples of the file with these indices."""
         self.prepare()
         assert self._records is not None
         records = self._records[[range(len(self))[int(index)] for index in indices]]
@@ -85,7 +85,7 @@ class DrawnScenes(SceneDataset):
         return SetBatch(self._floats(image), target, mask)
 
     def prepare(self) -> None:
-        """Draw the scenes of the file, unless the cache holds them."""
+        """Render the scenes of the file, unless they are cached."""
         if self.num_scenes is not None and self._records is None:
             height, width = self.image_size
             shapes = ((3, height, width), (height, width), (self.max_objects, self.object_size))
@@ -101,12 +101,12 @@ class DrawnScenes(SceneDataset):
     def __len__(self) -> int:
         if self.num_scenes is None:
             raise TypeError(
-                f"Endless {type(self).__name__} have no length and no numbers: use draw(), or give num_scenes."
+                f"Endless {type(self).__name__} have no length and no indices: use draw(), or set num_scenes."
             )
         return self.num_scenes
 
     def _chunks(self, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[np.void]]:
-        """The scenes of the file. The first ones are the same however many there are."""
+        """Yield the scenes of the file. The first scenes do not depend on the number of scenes."""
         assert self.num_scenes is not None
         for number, start in enumerate(range(0, self.num_scenes, CHUNK_SCENES)):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, number))

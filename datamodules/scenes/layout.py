@@ -1,4 +1,4 @@
-"""Scenes of simple solids, as layouts, as sets of 19 numbers per object, and as what a data set of them is."""
+"""Layouts of scenes of simple solids, their sets of 19 numbers per object, and the base class of scene data sets."""
 
 import dataclasses
 import math
@@ -18,16 +18,16 @@ from unknot.datamodules.scenes.raycast import Camera, look_at, project
 
 FRAME = (320, 480)  # height and width of the original images
 CAMERA = (7.4811, -6.5076, 5.3437)
-LAMPS = ((6.4467, -2.9052, 4.2584), (-4.6711, -4.0136, 3.0112), (-1.1685, 2.6460, 5.8157))  # key, fill, back
-RADII = (0.35, 0.7)  # of small and large objects; half the side of a cube
-LENS = 35 / 32  # focal length in widths of the sensor
+LAMPS = ((6.4467, -2.9052, 4.2584), (-4.6711, -4.0136, 3.0112), (-1.1685, 2.6460, 5.8157))  # key, fill and back lamp
+RADII = (0.35, 0.7)  # radius of small and large objects; half the side of a cube
+LENS = 35 / 32  # focal length in sensor widths
 
 
 class Property(NamedTuple):
-    """A property of objects: where it is in a row of targets.
+    """Property of objects: its columns in a row of targets.
 
     Args:
-        name: of the property.
+        name: name of the property.
         start: first column.
         stop: column after the last one.
         kind: ``"class"`` for one-hot classes, ``"number"`` for one or several numbers.
@@ -49,7 +49,7 @@ CLEVR_PROPERTIES = (
 
 
 class SetBatch(NamedTuple):
-    """Images, the sets of objects in them, and which object each pixel shows.
+    """Batch of images, the sets of objects in them, and the object that each pixel shows.
 
     Args:
         images: float32 ``[B, 3, H, W]``.
@@ -65,7 +65,7 @@ class SetBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Scenes:
-    """Layouts of B scenes with up to M objects: all that is needed to draw them.
+    """Layouts of B scenes with up to M objects: all data needed to render them.
 
     Args:
         coords: centres of the objects ``[B, M, 3]``; z is up and the ground is z = 0.
@@ -73,11 +73,11 @@ class Scenes:
         material: class, int64 ``[B, M]``: rubber or metal.
         shape: class, int64 ``[B, M]``: cube, sphere or cylinder.
         color: class, int64 ``[B, M]``: gray, blue, brown, yellow, red, green, purple or cyan.
-        rotation: about the vertical, in radians ``[B, M]``. (CLEVR draws it from 0 to 360 and then takes it for
-            radians.)
-        real: which rows are objects, bool ``[B, M]``; the others are padding.
-        camera: positions ``[B, 3]``; it looks at the origin. Left out: CLEVR's, without its jitter.
-        lamps: positions of key, fill and back lamp ``[B, 3, 3]``. Left out: CLEVR's, without their jitter.
+        rotation: rotation about the vertical, in radians ``[B, M]``. (CLEVR draws it from 0 to 360 and then treats it
+            as radians.)
+        real: whether a row is an object or padding, bool ``[B, M]``.
+        camera: positions ``[B, 3]`` of cameras that look at the origin; by default CLEVR's without jitter.
+        lamps: positions of key, fill and back lamp ``[B, 3, 3]``; by default CLEVR's without jitter.
     """
 
     coords: Tensor
@@ -117,20 +117,20 @@ class Scenes:
         return len(self.coords)
 
     def __getitem__(self, index: Any) -> "Scenes":
-        """Some of the scenes: a slice, a list or a tensor of numbers or booleans."""
+        """Return some of the scenes: a slice, a list or a tensor of indices or booleans."""
         return Scenes(*(getattr(self, field.name)[index] for field in dataclasses.fields(self)))
 
     @staticmethod
     def cat(parts: Sequence["Scenes"]) -> "Scenes":
-        """The scenes of all parts, which must be padded alike."""
+        """Concatenate scenes, which must have the same padding."""
         return Scenes(*(torch.cat([getattr(p, field.name) for p in parts]) for field in dataclasses.fields(Scenes)))
 
     def view(self, frame: tuple[int, int] = FRAME) -> Camera:
-        """The cameras, for an image that shows, perhaps squeezed, a frame of this height and width."""
+        """Return the cameras for an image that shows a frame of this height and width, possibly resized."""
         return look_at(self.camera, focal=(LENS, LENS * frame[1] / frame[0]))
 
     def targets(self, max_objects: int | None = None) -> Tensor:
-        """The sets to predict, padded with rows of zeros: float32 ``[B, max_objects, 19]``.
+        """Return the sets to predict, padded with rows of zeros: float32 ``[B, max_objects, 19]``.
 
         A row is (x + 3, y + 3, z + 3) / 6 | size 2 | material 2 | shape 3 | color 8 | 1 for a real object: slices 0:3,
         3:5, 5:7, 7:10, 10:18 and 18, classes one-hot in the order of :data:`CLASSES`.
@@ -153,16 +153,16 @@ class Scenes:
     def from_annotations(
         scenes: Sequence[Mapping[str, Any]], frame: tuple[int, int] = FRAME, origin: str = "scenes"
     ) -> "Scenes":
-        """Layouts of scenes as CLEVR's JSON describes them.
+        """Read layouts from scenes in CLEVR's JSON format.
 
-        The camera of each scene is found again from the ``pixel_coords`` of its objects. The lamps are not annotated:
-        they stay where CLEVR puts them before its jitter.
+        The camera of each scene is estimated from the ``pixel_coords`` of its objects. The lamps are not annotated:
+        they have CLEVR's positions without jitter.
 
         Args:
-            scenes: with a list of ``objects``, each with ``3d_coords``, ``size``, ``material``, ``shape`` and
-                ``color``, and perhaps ``rotation`` and ``pixel_coords``.
+            scenes: dictionaries with a list of ``objects``, each with ``3d_coords``, ``size``, ``material``, ``shape``
+                and ``color``, and optionally ``rotation`` and ``pixel_coords``.
             frame: height and width of the images that ``pixel_coords`` refers to.
-            origin: what error messages say that the scenes are from.
+            origin: source of the scenes, for error messages.
         """
         b, m = len(scenes), max((len(objects_of(scene, i, origin)) for i, scene in enumerate(scenes)), default=0)
         coords, pixels = np.zeros((b, m, 3)), np.full((b, m, 3), np.nan)
@@ -194,7 +194,7 @@ class Scenes:
         )
 
     def annotations(self, frame: tuple[int, int] = FRAME, split: str = "train") -> list[dict[str, Any]]:
-        """The scenes as CLEVR's JSON describes them, without ``relationships``: what :class:`CLEVR` reads."""
+        """Return the scenes in CLEVR's JSON format, without ``relationships``, as :class:`CLEVR` reads it."""
         pixels = project(self.view(frame), self.coords, frame)
         return [
             {
@@ -220,7 +220,7 @@ def _name(scene: Mapping[str, Any], number: int) -> str:
 
 
 def objects_of(scene: Mapping[str, Any], number: int, origin: str) -> list[Mapping[str, Any]]:
-    """The objects of a scene as CLEVR's JSON has it, or an error that says where they are missing."""
+    """Return the objects of a scene in CLEVR's JSON format, or raise an error if they are missing."""
     objects = scene.get("objects") if isinstance(scene, Mapping) else None
     if not isinstance(objects, list):
         raise ValueError(f"{origin}: scene {number} has no list of objects.")
@@ -235,14 +235,14 @@ def _numbers(values: Any, count: int) -> list[float]:
 
 
 def fit_camera(coords: Tensor, pixel_coords: Tensor, frame: tuple[int, int] = FRAME) -> Tensor:
-    """Positions of the cameras that see points ``[B, M, 3]`` at (column, row, depth) ``[B, M, 3]``: ``[B, 3]``.
+    """Estimate the positions ``[B, 3]`` of cameras that see points ``[B, M, 3]`` at (column, row, depth) ``[B, M, 3]``.
 
-    Least squares by Gauss-Newton, from CLEVR's camera without jitter and never further from it than 1 on each axis,
-    which is twice the jitter. Points with a NaN do not count; a scene without any keeps that camera.
+    Least squares by Gauss-Newton, starting at CLEVR's camera without jitter and staying within 1 of it on each axis,
+    twice the jitter. Points with NaN are ignored; a scene without points keeps that camera.
     """
     seen = torch.isfinite(pixel_coords).all(-1, keepdim=True)
     coords, pixel_coords = coords.double(), torch.where(seen, pixel_coords.double(), 0.0)
-    # Columns and rows are rounded to whole pixels, depth is not. The last rows hold the camera where points do not.
+    # Columns and rows are rounded to whole pixels, depth is not. The last rows constrain the camera if points do not.
     weight = torch.tensor([1.0, 1.0, 100.0], dtype=torch.float64) * seen
     start = torch.tensor(CAMERA, dtype=torch.float64)
     focal = (LENS, LENS * frame[1] / frame[0])
@@ -287,10 +287,10 @@ def cropped(images: Tensor, crop: Crop | None) -> Tensor:
 
 
 class SceneDataset(Licensed, Dataset[SetBatch]):
-    """Images with sets of objects.
+    """Data set of images with sets of objects.
 
-    Subclasses have ``image_size`` (height, width), ``max_objects``, ``value_range`` and ``properties``, which name the
-    columns of targets. They implement ``__len__`` and :meth:`batch`; or, where ``endless`` says so, :meth:`draw`.
+    Subclasses define ``image_size`` (height, width), ``max_objects``, ``value_range`` and ``properties``, the columns
+    of targets. They implement ``__len__`` and :meth:`batch` or, if ``endless``, :meth:`draw`.
     """
 
     name: str
@@ -306,18 +306,18 @@ class SceneDataset(Licensed, Dataset[SetBatch]):
 
     @property
     def endless(self) -> bool:
-        """True if new examples are drawn for every batch, instead of a fixed number being passed through."""
+        """True if new examples are drawn for every batch, False for a fixed number of examples."""
         return False
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> SetBatch:
-        """``n`` new examples, of a data set that is ``endless``."""
+        """Return ``n`` new examples of a data set that is ``endless``."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Do the slow work once, on disk, so that every later start is quick."""
+        """Do slow preparation once, on disk, so that later starts are fast."""
 
     def batch(self, indices: Sequence[int]) -> SetBatch:
-        """The examples of these numbers."""
+        """Return the examples with these indices."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -333,6 +333,6 @@ class SceneDataset(Licensed, Dataset[SetBatch]):
         return SetBatch(images[0], targets[0], None if masks is None else masks[0])
 
     def _floats(self, images: Tensor) -> Tensor:
-        """uint8 images to floats in ``value_range``."""
+        """Convert uint8 images to floats in ``value_range``."""
         low, high = self.value_range
         return images * ((high - low) / 255) + low

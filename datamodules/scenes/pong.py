@@ -1,4 +1,4 @@
-"""Interventional Pong, drawn: a game whose five causal variables are sometimes set from outside."""
+"""Interventional Pong: a rendered game with interventions on its five causal variables."""
 
 from typing import Any, NamedTuple
 
@@ -11,12 +11,12 @@ from unknot.datamodules.stream import StreamDataModule
 SIDE = 32
 BORDER = 2
 TOP, BOTTOM = BORDER, SIDE - BORDER  # walls
-LEFT_X, RIGHT_X = 5.0, 27.0  # of paddles
+LEFT_X, RIGHT_X = 5.0, 27.0  # half height of paddles
 PADDLE_WIDTH, PADDLE_HEIGHT = 2.0, 6.0
 RADIUS, SPEED = 1.2, 2.0
 BALL_NOISE, ANGLE_NOISE, PADDLE_NOISE, PADDLE_STEP, PADDLE_JUMP = 0.2, 0.1, 0.5, 1.5, 1.5
 NO_TARGET = 0.85**5  # probability of a step without an intervention
-SAMPLES = 3  # per pixel along each side
+SAMPLES = 3  # samples per pixel along each side
 VARIABLES = ("ball_x", "ball_y", "ball_direction", "left_paddle", "right_paddle", "score_left", "score_right")
 TARGETS = VARIABLES[:5]
 DIGITS = {  # 3 x 5 cells
@@ -34,10 +34,10 @@ class PongBatch(NamedTuple):
 
     Args:
         first: images float32 ``[N, 3, 32, 32]`` in [0, 1].
-        second: a step later.
-        targets: which variable was set from outside, float32 ``[N, 5]`` in the order of ``TARGETS``: at most one 1.
+        second: images one step later.
+        targets: the intervened variable, float32 ``[N, 5]`` in the order of ``TARGETS``: at most one 1.
         first_factors: float32 ``[N, 7]``, in the order of ``VARIABLES``.
-        second_factors: a step later.
+        second_factors: factors one step later.
     """
 
     first: Tensor
@@ -51,16 +51,16 @@ class InterventionalPong(StreamDataModule):
     """Pairs of neighbouring frames of Pong with known interventions (Lippe et al., 2022), images ``[3, 32, 32]``.
 
     Position x, y and direction of the ball and the heights of both paddles are the causal variables. Paddles follow the
-    ball; the ball is reflected by walls and paddles; a point puts it back into the middle. At each step at most one
-    variable is a target and is set from outside: a paddle jumps, the ball gets a new place or a new direction. A frame
-    shows where the ball will be without noise as a black disc, which makes its direction visible. The rules and sizes
-    are those of the authors' generator, the pixels are not theirs. The scores, 0 to 4 points each, are shown as digits
-    and are no targets.
+    ball; the ball is reflected by walls and paddles; after a point it returns to the middle. At each step, at most one
+    variable is the target of an intervention: a paddle jumps, or the ball gets a new position or direction. A frame
+    shows the next noise-free position of the ball as a black disc, which makes its direction visible. The rules and
+    sizes are those of the authors' generator, the pixels are not. The scores, 0 to 4 points each, are shown as digits
+    and are not targets.
 
-    A batch is a :class:`PongBatch`. A video of one game is :func:`play`.
+    A batch is a :class:`PongBatch`. :func:`play` returns videos of games.
 
     Args:
-        warm_up: steps of each game before the pair that is shown.
+        warm_up: steps of each game before the pair.
         stream: arguments of :class:`~unknot.datamodules.StreamDataModule`.
 
     >>> data = InterventionalPong(batch_size=4, seed=0)
@@ -76,7 +76,7 @@ class InterventionalPong(StreamDataModule):
         self.warm_up = whole("warm_up", warm_up, least=0)
 
     def draw(self, generator: torch.Generator) -> PongBatch:
-        """One batch of pairs, each of a game of its own."""
+        """Draw one batch of pairs, each from a game of its own."""
         states, targets = play(self.batch_size, self.warm_up + 2, generator)
         before, after = states[:, -2], states[:, -1]
         first, second = draw_pong(torch.cat([before, after])).chunk(2)
@@ -108,7 +108,7 @@ def play(n: int, steps: int, generator: torch.Generator | None = None) -> tuple[
 
 
 def step(state: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """States ``[n, 7]`` one step later, and what was set from outside ``[n, 5]``."""
+    """Return states ``[n, 7]`` one step later, and the intervention targets ``[n, 5]``."""
     n = len(state)
     x, y, angle, left, right, *_ = state.unbind(1)
     points = state[:, 5:]
@@ -117,7 +117,7 @@ def step(state: Tensor, generator: torch.Generator | None = None) -> tuple[Tenso
     chosen = torch.where(torch.rand(n, generator=generator) < NO_TARGET, -1, chosen)
     target = torch.nn.functional.one_hot(chosen + 1, len(TARGETS) + 1)[:, 1:].float()
 
-    # The ball moves and is reflected by walls, and by paddles that it would pass.
+    # The ball moves and is reflected by walls and paddles.
     new_x = x + SPEED * angle.cos() + BALL_NOISE * _normal(n, generator)
     new_y = y + SPEED * angle.sin() + BALL_NOISE * _normal(n, generator)
     new_angle = angle + ANGLE_NOISE * _normal(n, generator)
@@ -137,7 +137,7 @@ def step(state: Tensor, generator: torch.Generator | None = None) -> tuple[Tenso
     new_left = left + (y - left).clamp(-reach, reach) + PADDLE_NOISE * _normal(n, generator)
     new_right = right + (y - right).clamp(-reach, reach) + PADDLE_NOISE * _normal(n, generator)
 
-    # What is set from outside does not depend on the step before, but for paddles, which jump.
+    # Interventions do not depend on the previous step, except for paddles, which jump.
     jump = PADDLE_JUMP * torch.where(torch.rand(n, generator=generator) < 0.5, -1.0, 1.0)
     new_x = torch.where(target[:, 0] > 0, _between(LEFT_X + 4, RIGHT_X - 4, n, generator), new_x)
     new_y = torch.where(target[:, 1] > 0, _between(low, high, n, generator), new_y)
@@ -145,7 +145,7 @@ def step(state: Tensor, generator: torch.Generator | None = None) -> tuple[Tenso
     new_left = torch.where(target[:, 3] > 0, left + jump, new_left)
     new_right = torch.where(target[:, 4] > 0, right + jump, new_right)
 
-    # A point puts the ball into the middle and both paddles anywhere.
+    # After a point, the ball is in the middle and both paddles at random heights.
     won = torch.stack([new_x > SIDE - BORDER, new_x < BORDER], dim=1)
     over = won.any(1)
     lowest, highest = TOP + PADDLE_HEIGHT / 2, BOTTOM - PADDLE_HEIGHT / 2
@@ -162,7 +162,7 @@ def step(state: Tensor, generator: torch.Generator | None = None) -> tuple[Tenso
 
 
 def draw_pong(states: Tensor) -> Tensor:
-    """Images float32 ``[n, 3, 32, 32]`` in [0, 1] of states ``[n, 7]``."""
+    """Render states ``[n, 7]``: images float32 ``[n, 3, 32, 32]`` in [0, 1]."""
     n = len(states)
     x, y, angle, left, right, *_ = states.unbind(1)
     offset = (torch.arange(SIDE * SAMPLES) + 0.5) / SAMPLES
@@ -190,7 +190,7 @@ def _paint(image: Tensor, inside: Tensor, color: tuple[float, float, float]) -> 
 
 
 def _digits(points: Tensor) -> Tensor:
-    """Pixels of both scores: bool ``[n, H, W]``."""
+    """Return the pixels of both scores: bool ``[n, H, W]``."""
     glyphs = torch.tensor([[cell == "1" for cell in DIGITS[digit]] for digit in DIGITS]).view(-1, 5, 3)
     shown = torch.zeros(len(points), SIDE, SIDE, dtype=torch.bool)
     for side, start in enumerate((11, 18)):
@@ -208,5 +208,5 @@ def _between(low: float, high: float, shape: int | tuple[int, ...], generator: t
 
 
 def _angles(n: int, generator: torch.Generator | None) -> Tensor:
-    """Directions of the ball, uniform, in [0, 2π)."""
+    """Draw directions of the ball uniformly from [0, 2π)."""
     return 2 * torch.pi * torch.rand(n, generator=generator)

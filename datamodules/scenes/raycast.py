@@ -1,8 +1,8 @@
-"""A small ray-caster: pinhole cameras, and spheres, cubes, cylinders and capsules that stand upright.
+"""Small ray-caster: pinhole cameras, and upright spheres, cubes, cylinders and capsules.
 
 Whole batches of scenes are cast at once. All solids of all scenes form one flat list; each is tested only against the
-rays through the pixels of its own bounding rectangle, and a depth buffer keeps the nearest hit of every ray. Only what
-is visible remains to be shaded.
+rays through the pixels of its own bounding rectangle, and a depth buffer keeps the nearest hit of every ray. Only
+visible surfaces are shaded.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Kind(IntEnum):
-    """Solids. Unturned and at scale 1 each fits the cube [-1, 1]³ and touches its top and bottom."""
+    """Kinds of solids. At scale 1 and without rotation, each fits the cube [-1, 1]³ and touches its top and bottom."""
 
     CUBE = 0
     SPHERE = 1
@@ -24,13 +24,13 @@ class Kind(IntEnum):
 
 
 class Camera(NamedTuple):
-    """One pinhole camera per scene.
+    """Pinhole cameras, one per scene.
 
     Args:
         position: ``[B, 3]``.
         axes: rows are the unit vectors to the right, up and forward: ``[B, 3, 3]``.
-        focal: focal length in widths and in heights of the frame. Where their ratio is not that of the sides of an
-            image, the image is the squeezed frame.
+        focal: focal length in widths and in heights of the frame. If their ratio is not that of the sides of an image,
+            the image is the resized frame.
     """
 
     position: Tensor
@@ -39,14 +39,14 @@ class Camera(NamedTuple):
 
 
 class Solids(NamedTuple):
-    """A flat list of the K solids of all scenes.
+    """Flat list of the K solids of all scenes.
 
     Args:
-        scene: which scene each belongs to: int64 ``[K]``.
-        kind: of :class:`Kind`: int64 ``[K]``.
-        centre: ``[K, 3]``.
+        scene: index of the scene: int64 ``[K]``.
+        kind: :class:`Kind` of the solid: int64 ``[K]``.
+        centre: position of the centre: ``[K, 3]``.
         scale: radius, or half the side of a cube: ``[K]``.
-        angle: by which it is turned about the vertical, in radians: ``[K]``.
+        angle: rotation about the vertical, in radians: ``[K]``.
     """
 
     scene: Tensor
@@ -57,15 +57,15 @@ class Solids(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Surface seen along the rays that meet a solid, sorted by the kind of the solid.
+    """Surface points hit by the rays that meet a solid, sorted by the kind of the solid.
 
-    Coordinates come first, as sums over a last axis of three are slow.
+    Coordinates are the first axis, because sums over a last axis of size three are slow.
 
     Args:
-        pixel: number of the pixel in the flattened ``[B, H, W]``: int64 ``[V]``.
-        solid: number of the solid: int64 ``[V]``.
+        pixel: index of the pixel in the flattened ``[B, H, W]``: int64 ``[V]``.
+        solid: index of the solid: int64 ``[V]``.
         depth: distance from the camera along its forward axis: ``[V]``.
-        local: the point on the surface of the unturned solid of scale 1: ``[3, V]``.
+        local: the point on the surface of the unrotated solid of scale 1: ``[3, V]``.
     """
 
     pixel: Tensor
@@ -75,7 +75,7 @@ class Hits(NamedTuple):
 
 
 def look_at(position: Tensor, target: Tensor | None = None, focal: tuple[float, float] = (1.0, 1.0)) -> Camera:
-    """Cameras at ``position`` ``[B, 3]`` that look at ``target`` (the origin), upright: z is up.
+    """Return upright cameras (z is up) at ``position`` ``[B, 3]`` that look at ``target``, by default the origin.
 
     >>> camera = look_at(torch.tensor([[0.0, -5.0, 0.0]]))
     >>> camera.axes[0].round().abs().int()
@@ -92,9 +92,9 @@ def look_at(position: Tensor, target: Tensor | None = None, focal: tuple[float, 
 
 
 def project(camera: Camera, points: Tensor, size: tuple[int, int]) -> Tensor:
-    """Points ``[B, N, 3]`` to (column, row, depth) ``[B, N, 3]`` in an image of ``size`` (height, width).
+    """Project points ``[B, N, 3]`` to (column, row, depth) ``[B, N, 3]`` in an image of ``size`` (height, width).
 
-    The upper left corner of the image is (0, 0); the centre of its first pixel (0.5, 0.5).
+    The upper left corner of the image is (0, 0); the centre of its first pixel is (0.5, 0.5).
 
     >>> project(look_at(torch.tensor([[0.0, -5.0, 0.0]])), torch.tensor([[[0.0, 0.0, 1.0]]]), (100, 100)).round()
     tensor([[[50., 30.,  5.]]])
@@ -107,7 +107,7 @@ def project(camera: Camera, points: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def rays(camera: Camera, size: tuple[int, int]) -> Tensor:
-    """Directions through the centres of all pixels, of length 1 along the forward axis: ``[B, H, W, 3]``.
+    """Return directions through the centres of all pixels, of length 1 along the forward axis: ``[B, H, W, 3]``.
 
     The parameter t of a point ``position + t * direction`` is then its depth.
     """
@@ -119,14 +119,14 @@ def rays(camera: Camera, size: tuple[int, int]) -> Tensor:
 
 
 def _ray_steps(camera: Camera, size: tuple[int, int]) -> Tensor:
-    """Columns: forward, and what one pixel to the right and one down add to a direction: ``[B, 3, 3]``."""
+    """Return as columns the forward direction and the changes by one pixel to the right and one down: ``[B, 3, 3]``."""
     height, width = size
     right, up, forward = camera.axes.unbind(1)
     return torch.stack([forward, right / (camera.focal[0] * width), -up / (camera.focal[1] * height)], dim=-1)
 
 
 def cast(camera: Camera, solids: Solids, size: tuple[int, int]) -> Hits:
-    """Surface that the rays through the centres of all pixels of ``size`` (height, width) meet first.
+    """Return the first surface that the rays through the centres of all pixels of ``size`` (height, width) meet.
 
     Solids must lie in front of the camera.
 
@@ -155,14 +155,13 @@ def cast(camera: Camera, solids: Solids, size: tuple[int, int]) -> Hits:
 def cast_outlines(
     camera: Camera, solids: Solids, size: tuple[int, int], hits: Hits, samples: int
 ) -> tuple[Tensor, Hits]:
-    """Look closer at the pixels along outlines and edges of solids: ``samples`` x ``samples`` rays through each.
+    """Cast ``samples`` x ``samples`` rays through each pixel along outlines and edges of solids.
 
-    These are the pixels that differ from one of their four neighbours in the solid, or in its face, that ``hits`` of
-    :func:`cast` show; the solids in these five are the ones that can be met.
+    These are the pixels that differ from one of their four neighbours in the solid or its face, according to ``hits``
+    of :func:`cast`; only the solids in these five pixels are tested.
 
     Returns:
-        The numbers of these pixels, int64 ``[E]``, and what their rays meet: hits with each pixel up to ``samples``²
-        times.
+        Indices of these pixels, int64 ``[E]``, and the hits of their rays, with each pixel up to ``samples``² times.
     """
     height, width = size
     seen = torch.full((len(camera.position) * height * width,), -1, dtype=torch.int32)
@@ -185,11 +184,11 @@ def cast_outlines(
     which, edge = torch.nonzero(new).unbind(1)
     solid = candidates[which, edge].long()
     kinds = solids.kind.index_select(0, solid)
-    order = torch.cat([torch.nonzero(kinds == kind)[:, 0] for kind in Kind])  # quicker than sorting
+    order = torch.cat([torch.nonzero(kinds == kind)[:, 0] for kind in Kind])  # faster than sorting
     solid, edge = solid.index_select(0, order), edge.index_select(0, order)
 
     middle = (torch.arange(samples) + 0.5) / samples
-    offsets = torch.cartesian_prod(middle, middle).view(-1, 2)  # of row and column
+    offsets = torch.cartesian_prod(middle, middle).view(-1, 2)  # offsets of row and column
     many = len(offsets)
     pixel = edges.index_select(0, edge) % (height * width)
     row, column = pixel.div(width, rounding_mode="floor"), pixel % width
@@ -207,7 +206,7 @@ def cast_outlines(
 
 
 def _faces(hits: Hits, solids: Solids) -> Tensor:
-    """The axis that the hit face of a cube is across, 2 for lids of cylinders, 0 for what is round: int64 ``[V]``."""
+    """Return the axis normal to the hit face of a cube, 2 for a cylinder's lid, 0 for round surfaces: int64 ``[V]``."""
     bounds = _kind_bounds(solids.kind.index_select(0, hits.solid))
     parts = [hits.local[:, start:end] for start, end in pairwise(bounds)]
     face = [torch.zeros_like(part[0], dtype=torch.int64) for part in parts]
@@ -226,10 +225,10 @@ def _nearest(
     row: Tensor,
     num_rays: int,
 ) -> Hits:
-    """Which of several solids each of ``num_rays`` rays meets first.
+    """Return the solid that each of ``num_rays`` rays meets first.
 
-    The P pairs to try, sorted by the kind of the solid, are given by the numbers of solid and ray and by where the ray
-    crosses the image: each ``[P]``. The ``pixel`` of the hits is the number of the ray.
+    The P pairs to test, sorted by the kind of the solid, are given by the indices of solid and ray and by where the ray
+    crosses the image: each ``[P]``. The ``pixel`` of the hits is the index of the ray.
     """
     height, width = size
     turn = _unturn(solids)
@@ -249,7 +248,7 @@ def _nearest(
     )
     hit = torch.nonzero(depth < torch.inf)[:, 0]
     ray, solid, t = (values.index_select(0, hit) for values in (ray, solid, depth))
-    # Bits of positive floats sort as the floats do; the number of the solid behind them settles ties.
+    # Bits of positive floats sort as the floats do; the index of the solid in the low bits breaks ties.
     key = (t.view(torch.int32).long() << 32) | solid
     buffer = torch.full((num_rays,), torch.iinfo(torch.int64).max)
     buffer.scatter_reduce_(0, ray, key, "amin")
@@ -260,12 +259,12 @@ def _nearest(
 
 
 def _kind_bounds(kind: Tensor) -> list[int]:
-    """Where each kind begins in a sorted list of them, and the end of the last."""
+    """Return the start of each kind in a sorted list of kinds, and the end of the last."""
     return torch.searchsorted(kind, torch.arange(len(Kind) + 1)).tolist()
 
 
 def _unturn(solids: Solids) -> Tensor:
-    """Matrices that turn world directions into those of the unturned solid of scale 1: ``[K, 3, 3]``."""
+    """Return matrices that map world directions to those of the unrotated solid of scale 1: ``[K, 3, 3]``."""
     cos, sin = solids.angle.cos(), solids.angle.sin()
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     rows = torch.stack([cos, sin, zero, -sin, cos, zero, zero, zero, one], dim=-1).view(-1, 3, 3)
@@ -273,7 +272,9 @@ def _unturn(solids: Solids) -> Tensor:
 
 
 def _rectangles(camera: Camera, solids: Solids, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """First pixel (column, row) and number of (columns, rows) of a rectangle around each solid: each ``[K, 2]``."""
+    """Return the first pixel (column, row) and size in (columns, rows) of a rectangle around each solid: each ``[K,
+    2]``.
+    """
     height, width = size
     corners = torch.cartesian_prod(*3 * [torch.tensor([-1.0, 1.0])])
     turned = solids.scale[:, None, None] ** 2 * (corners @ _unturn(solids))  # the inverse is the transpose times scale²
@@ -287,7 +288,7 @@ def _rectangles(camera: Camera, solids: Solids, size: tuple[int, int]) -> tuple[
     return first, count * (count > 0).all(1, keepdim=True)
 
 
-# Where rays o + t d enter the unturned solid of scale 1: t ``[P]``, infinite where they miss. o and d are lists of the
+# Where rays o + t d enter the unrotated solid of scale 1: t ``[P]``, infinite if they miss. o and d are lists of the
 # three coordinates, each ``[P]``.
 
 
@@ -296,10 +297,10 @@ def _dot(a: list[Tensor], b: list[Tensor]) -> Tensor:
 
 
 def _enter_ball(o: list[Tensor], d: list[Tensor], squared_radius: float = 1.0) -> Tensor:
-    """Ball about the origin; with two coordinates, an endless upright cylinder."""
+    """Enter a ball about the origin; with two coordinates, an infinite upright cylinder."""
     square = _dot(d, d)
     nearest = -_dot(o, d) / square
-    # By way of the point of the ray that is nearest to the centre: exact in single precision, where the textbook's
+    # Uses the point of the ray that is nearest to the centre: exact in single precision, where the textbook's
     # discriminant is the small difference of large numbers.
     closest = [x + nearest * y for x, y in zip(o, d, strict=True)]
     inside = squared_radius - _dot(closest, closest)
@@ -310,7 +311,7 @@ def _enter_ball(o: list[Tensor], d: list[Tensor], squared_radius: float = 1.0) -
 def _enter_cube(o: list[Tensor], d: list[Tensor]) -> Tensor:
     near, far = torch.full_like(o[0], -torch.inf), torch.full_like(o[0], torch.inf)
     for x, y in zip(o, d, strict=True):
-        # A ray along a face divides by zero; next to nothing in its place gives slabs that are far away or all around.
+        # A ray along a face would divide by zero; a tiny number instead puts the slab far away or all around.
         inverse = 1 / torch.where(y.abs() < 1e-20, 1e-20, y)
         middle, half = -x * inverse, inverse.abs()
         near, far = torch.maximum(near, middle - half), torch.minimum(far, middle + half)
@@ -328,7 +329,7 @@ def _enter_cylinder(o: list[Tensor], d: list[Tensor]) -> Tensor:
 
 
 def _enter_capsule(o: list[Tensor], d: list[Tensor]) -> Tensor:
-    """Radius 1/2, with the centres of its round ends at half the height: 2 high and 1 wide."""
+    """Enter a capsule of radius 1/2, with the centres of its round ends at half its height: 2 high and 1 wide."""
     side = _enter_ball(o[:2], d[:2], squared_radius=0.25)
     side = torch.where((o[2] + side * d[2]).abs() <= 0.5, side, torch.inf)
     ends = [_enter_ball([*o[:2], o[2] + shift], d, squared_radius=0.25) for shift in (-0.5, 0.5)]
@@ -339,7 +340,7 @@ _ENTER = (_enter_cube, _enter_ball, _enter_cylinder, _enter_capsule)  # in the o
 
 
 def points(hits: Hits, solids: Solids) -> Tensor:
-    """Where the hits are in the world: ``[3, V]``."""
+    """Return the world coordinates of the hits: ``[3, V]``."""
     x, y, z = hits.local
     table = torch.cat(
         [solids.centre.T, solids.scale * torch.stack([solids.angle.cos(), solids.angle.sin()]), solids.scale[None]]
@@ -349,13 +350,13 @@ def points(hits: Hits, solids: Solids) -> Tensor:
 
 
 def normals(hits: Hits, solids: Solids, bevel: float = 0.0) -> Tensor:
-    """Outward unit normals at the hits, in the world: ``[3, V]``.
+    """Return outward unit normals at the hits, in world coordinates: ``[3, V]``.
 
     Args:
-        hits: of :func:`cast` or :func:`cast_outlines`.
-        solids: that were cast.
-        bevel: width, at scale 1, of the band along the edges of cubes and cylinders in which normals bend round them as
-            if the edge were rounded. It catches light; outlines stay sharp.
+        hits: result of :func:`cast` or :func:`cast_outlines`.
+        solids: solids that were cast.
+        bevel: width, at scale 1, of the band along the edges of cubes and cylinders in which normals bend as if the
+            edge were rounded; outlines stay sharp.
 
     >>> solids = Solids(*torch.zeros(2, 1, dtype=torch.int64), torch.zeros(1, 3), torch.ones(1), torch.zeros(1))
     >>> normals(cast(look_at(torch.tensor([[0.0, -5.0, 0.0]])), solids, (1, 1)), solids).T

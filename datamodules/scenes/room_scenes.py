@@ -1,4 +1,4 @@
-"""RoomScenes: several objects in the room of Rooms3D, drawn with masks."""
+"""RoomScenes: several objects in the room of Rooms3D, rendered with masks."""
 
 from typing import Any
 
@@ -14,23 +14,23 @@ from unknot.datamodules.scenes.sprites import hsv_to_rgb, real_rows
 
 SHAPES = (Kind.CUBE, Kind.CYLINDER, Kind.SPHERE, Kind.CAPSULE)
 HUES = 10
-SCALES = (0.35, 0.6)  # of the smallest and the largest object
-REACH = 1.7  # of the places of objects, from the middle of the room
-WALL_HEIGHT = 3.0  # above which the sky is seen
-SWING = 30.0  # degrees by which the camera is off the middle at most
+SCALES = (0.35, 0.6)  # scale of the smallest and the largest object
+REACH = 1.7  # maximum distance of objects from the middle of the room
+WALL_HEIGHT = 3.0  # height above which the sky is visible
+SWING = 30.0  # maximum angle of the camera from the middle, in degrees
 SAMPLES = 2  # rays per pixel along each side
-TRIES = 40  # places for an object, before its scene is drawn again
-CHUNK = 32  # scenes that are cast at once
+TRIES = 40  # attempts to place an object before its scene is resampled
+CHUNK = 32  # scenes cast at once
 SURFACES = ("floor", "back wall", "side wall", "sky")
 
 
 class RoomScenes(DrawnScenes):
-    """Up to three objects in a coloured room, seen from a random side: images ``[3, H, W]`` with masks.
+    """Up to three objects in a coloured room, seen from a random angle: images ``[3, H, W]`` with masks.
 
-    In the manner of Objects Room (Kabra et al., 2019), with the camera, the lamp and the solids of
-    :class:`~unknot.datamodules.Rooms3D`. Shape, size, hue and place of objects, hues of floor, walls and sky and the
-    side that the camera looks from are uniform; objects do not overlap on the floor. The images are not the published
-    ones. Its test sets are arguments: an empty room (``max_objects=1, min_objects=0`` shows one in every second
+    Similar to Objects Room (Kabra et al., 2019), with the camera, the lamp and the solids of
+    :class:`~unknot.datamodules.Rooms3D`. Shape, size, hue and position of objects, hues of floor, walls and sky, and
+    the camera angle are uniform; objects do not overlap on the floor. The images are not the published ones. The test
+    sets of Objects Room are available as arguments: empty rooms (``max_objects=1, min_objects=0`` in every second
     scene), ``min_objects=6, max_objects=6``, and ``same_color=True``.
 
     A row of targets is shape (4, one-hot), scale, x and y on the floor, each from 0 to 1, hue (10, one-hot), and 1 for
@@ -39,13 +39,13 @@ class RoomScenes(DrawnScenes):
 
     Args:
         image_size: (height, width), or one number for both.
-        max_objects: most objects.
-        min_objects: fewest objects; 0 for empty rooms too.
-        same_color: all objects of a scene have one hue.
-        surfaces: number the surfaces of the room in masks.
-        num_scenes: see :class:`~unknot.datamodules.ClevrScenes`, as for the arguments that follow.
-        seed: of the scenes in the file.
-        value_range: what black and white become.
+        max_objects: maximum number of objects.
+        min_objects: minimum number of objects; 0 to include empty rooms.
+        same_color: give all objects of a scene the same hue.
+        surfaces: distinguish the surfaces of the room in masks.
+        num_scenes: number of scenes in a file, see :class:`~unknot.datamodules.ClevrScenes`.
+        seed: seed of the scenes in the file.
+        value_range: values of black and white.
 
     >>> images, targets, masks = RoomScenes(32).draw(4, torch.Generator().manual_seed(0))
     >>> images.shape, targets.shape, masks.shape
@@ -76,15 +76,15 @@ class RoomScenes(DrawnScenes):
     ) -> None:
         super().__init__(image_size, max_objects, min_objects, num_scenes, seed, value_range)
         if self.max_objects > 8:
-            raise ValueError(f"max_objects must be at most 8, got {max_objects}: more find no room.")
+            raise ValueError(f"max_objects must be at most 8, got {max_objects}: more do not fit.")
         self.same_color, self.surfaces = same_color, surfaces
 
     def drawing_options(self) -> list[Any]:
-        """Version, objects, colours, surfaces and seed."""
+        """Return the options that the rendering depends on: version, objects, colours, surfaces and seed."""
         return [1, self.min_objects, self.max_objects, self.same_color, self.surfaces, self.seed]
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, 18]`` and masks uint8 ``[n, H, W]``."""
+        """Sample ``n`` scenes: images uint8 ``[n, 3, H, W]``, targets ``[n, M, 18]`` and masks uint8 ``[n, H, W]``."""
 
         def uniform(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator)
@@ -129,7 +129,7 @@ class RoomScenes(DrawnScenes):
 
 
 def _place(n: int, most: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Scales ``[n, M]`` and places (x, y) ``[n, M, 2]`` of objects that do not overlap."""
+    """Draw scales ``[n, M]`` and positions (x, y) ``[n, M, 2]`` of objects that do not overlap."""
     scale, place = torch.zeros(n, most), torch.zeros(n, most, 2)
     left = torch.arange(n)
     while len(left):
@@ -138,7 +138,7 @@ def _place(n: int, most: int, generator: torch.Generator | None) -> tuple[Tensor
         for i in range(most):
             tries = REACH * (2 * torch.rand(len(left), TRIES, 2, generator=generator) - 1)
             gap = (tries[:, :, None] - place[left][:, None, :i]).norm(dim=-1)  # [left, tries, earlier]
-            # A cube reaches 1.42 of its scale: √2.
+            # The corner of a cube is at √2 of its scale, about 1.42.
             good = (gap > 1.42 * (scale[left][:, i, None] + scale[left][:, :i])[:, None]).all(-1)
             first = good.int().argmax(1)
             place[left, i] = tries[torch.arange(len(left)), first]
@@ -148,7 +148,7 @@ def _place(n: int, most: int, generator: torch.Generator | None) -> tuple[Tensor
 
 
 def _solids(shape: Tensor, scale: Tensor, place: Tensor, real: Tensor) -> tuple[Solids, Tensor]:
-    """The real objects of all scenes as solids, and the row of each."""
+    """Return the real objects of all scenes as solids, and the row of each."""
     scene, row = real.nonzero().unbind(1)
     centre = torch.cat([place[real], scale[real][:, None]], dim=1)
     kind = torch.tensor(SHAPES)[shape[real]]
@@ -156,20 +156,20 @@ def _solids(shape: Tensor, scale: Tensor, place: Tensor, real: Tensor) -> tuple[
 
 
 def _surface(camera: Camera, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Number of the surface that each ray meets, ``[B, H, W]``, and where it does, ``[B, H, W, 3]``."""
+    """Return the index of the surface that each ray meets, ``[B, H, W]``, and the position, ``[B, H, W, 3]``."""
     direction = rays(camera, size)
     position = camera.position[:, None, None]
     to_sides = (HALF_ROOM * direction[..., :2].sign() - position[..., :2]) / direction[..., :2]
     to_floor = torch.where(direction[..., 2] < 0, -position[..., 2] / direction[..., 2], torch.inf)
     t = torch.minimum(to_sides.amin(-1), to_floor)
     point = position + t[..., None] * direction
-    wall = 1 + (to_sides[..., 0] <= to_sides[..., 1]).long()  # 2 for the walls at the sides
+    wall = 1 + (to_sides[..., 0] <= to_sides[..., 1]).long()  # 2 for the side walls
     surface = torch.where(to_floor <= t, 0, torch.where(point[..., 2] > WALL_HEIGHT, 3, wall))
     return surface, point
 
 
 def _hues(classes: Tensor) -> Tensor:
-    """Saturated colours ``[..., 3]`` of classes of hue."""
+    """Return saturated colours ``[..., 3]`` of hue classes."""
     hue = classes / HUES
     return hsv_to_rgb(torch.stack([hue, torch.ones_like(hue), torch.ones_like(hue)], dim=-1))
 
@@ -183,7 +183,7 @@ def _draw(
     colors: Tensor,
     size: tuple[int, int],
 ) -> Tensor:
-    """Images ``[B, 3, H, W]`` of scenes whose floor, walls, sky and objects have ``colors`` ``[B, 3 + M, 3]``."""
+    """Render images ``[B, 3, H, W]`` of scenes with ``colors`` ``[B, 3 + M, 3]`` of floor, walls, sky and objects."""
     camera = view_from(azimuth)
     surface, point = _surface(camera, size)
     way = torch.tensor(LAMP) - point

@@ -1,4 +1,4 @@
-"""Pairs of drawn scenes that differ in few properties of their objects, and scenes of one object with factors."""
+"""Pairs of rendered scenes that differ in few object properties, and scenes of one object with factors."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -30,16 +30,16 @@ from unknot.files import cache_dir
 PROPERTIES = ("size", "material", "shape", "color", "place")
 """Properties of an object that may be re-sampled."""
 CLASSES = {"size": len(SIZES), "material": len(MATERIALS), "shape": len(SHAPES), "color": len(COLORS)}
-MOST_TRIES = 200  # to re-sample a scene by CLEVR's rules
-GRID = 8  # places along each axis
-VERSION = 1  # of the drawings
+MOST_TRIES = 200  # attempts to resample a scene by CLEVR's rules
+GRID = 8  # positions along each axis
+VERSION = 1  # version of the rendering
 
 
 class ClevrObject(GridDataset):
-    """One object in the manner of CLEVR with six factors: size, material, shape, colour and its place on a grid.
+    """One CLEVR-like object with six factors: size, material, shape, colour and its position on a grid.
 
-    6,144 images of all combinations, drawn once into the cache, so that every metric applies. The camera and the lamps
-    stand where CLEVR puts them before its jitter, and the object is not rotated.
+    The 6,144 images of all combinations are rendered once into the cache, so that every metric applies. The camera and
+    the lamps have CLEVR's positions without jitter, and the object is not rotated.
 
     Args:
         image_size: (height, width), or one number for both.
@@ -67,13 +67,13 @@ class ClevrObject(GridDataset):
         self.image_shape = (3, *self.image_size)
 
     def read(self, paths: Any) -> Iterator[Bytes]:
-        """Images in the order of the grid."""
+        """Yield images in grid order."""
         for numbers in torch.arange(self.factor_space.size).split(512):
             images, _ = draw_scenes(self.scenes(self.factor_space.factors(numbers)), self.image_size)
             yield images.numpy()
 
     def scenes(self, factors: Tensor) -> Scenes:
-        """Layouts of factors ``[N, 6]``."""
+        """Return the layouts of factors ``[N, 6]``."""
         size, material, shape, color, x, y = self.factor_space.factors(self.factor_space.index(factors)).T[..., None]
         across = torch.linspace(-3, 3, GRID)
         coords = torch.stack([across[x], across[y], torch.tensor(RADII)[size]], dim=-1)
@@ -85,23 +85,23 @@ class ClevrObject(GridDataset):
 
 
 class ScenePairDataModule(StreamDataModule):
-    """Pairs of scenes, of which the second has one or k properties of objects re-sampled.
+    """Pairs of scenes whose second scene has one or k object properties resampled.
 
-    Layout, camera and lamps are the same. A property is the size, material, shape, colour or place of one object. As
-    for :class:`PairDataModule`, half of the pairs re-sample one property and the others k, and a re-sampled property
-    may fall on its old value. CLEVR's rules hold for the second scene too: a property whose new value would make
-    objects collide or hide one is drawn again. It keeps its old value where no try finds another.
+    All else is the same. A property is the size, material, shape, colour or position of one object. As for
+    :class:`PairDataModule`, half of the pairs resample one property and the others k, and a resampled property may keep
+    its old value. CLEVR's rules hold for the second scene too: a property whose new value would make objects collide or
+    hide one is drawn again, and keeps its old value if no attempt succeeds.
 
     A batch is ``(first, second)``, each ``[N, 3, H, W]``, or ``(first, second, changed)``, or with targets
     ``(first, second, changed, first_targets, second_targets)``, the sets of :meth:`Scenes.targets`.
 
     Args:
         dataset: endless scenes.
-        k: how many properties may change, from 1 to one less than a scene with the fewest objects has, or ``"rnd"``:
-            for every pair uniformly one of these numbers.
-        exactly_k: always re-sample k properties.
-        group_label: add ``changed`` ``[N]``, one re-sampled property: 5 times the number of the object, plus 0 for its
-            size, 1 material, 2 shape, 3 colour, 4 place.
+        k: number of properties that may change, from 1 to one less than those of the smallest scene, or ``"rnd"``: for
+            every pair uniformly one of these numbers.
+        exactly_k: always resample k properties.
+        group_label: add ``changed`` ``[N]``, one resampled property: 5 times the index of the object, plus 0 for its
+            size, 1 for material, 2 for shape, 3 for colour, 4 for position.
         with_targets: add ``changed`` and the objects of both scenes.
         stream: arguments of :class:`StreamDataModule`.
 
@@ -134,7 +134,7 @@ class ScenePairDataModule(StreamDataModule):
         return (3, *self.dataset.image_size)
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """One batch of pairs."""
+        """Draw one batch of pairs."""
         data = self.dataset
         first = sample_scenes(self.batch_size, generator, data.min_objects, data.max_objects, data.image_size)
         chosen, changed = choose_properties(first.real, self.k, self.exactly_k, data.min_objects, generator)
@@ -148,7 +148,7 @@ class ScenePairDataModule(StreamDataModule):
 def choose_properties(
     real: Tensor, k: int | Literal["rnd"], exactly_k: bool, min_objects: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Properties to re-sample, bool ``[B, M, 5]``, of objects ``[B, M]``, and the number of one of them ``[B]``."""
+    """Choose properties of objects ``[B, M]`` to resample, bool ``[B, M, 5]``, and the index of one of them ``[B]``."""
     count = num_changes(len(real), len(PROPERTIES) * min_objects, k, exactly_k, generator)
     there = real.repeat_interleave(len(PROPERTIES), dim=1)
     order = (torch.rand(there.shape, generator=generator) + ~there).argsort(1)  # of those that are there first
@@ -159,7 +159,7 @@ def choose_properties(
 def resample_scenes(
     first: Scenes, chosen: Tensor, image_size: tuple[int, int], samples: int, generator: torch.Generator
 ) -> tuple[Scenes, Tensor]:
-    """Scenes with the chosen properties ``[B, M, 5]`` drawn again by CLEVR's rules, and their images, uint8."""
+    """Return scenes with the chosen properties ``[B, M, 5]`` resampled by CLEVR's rules, and their images, uint8."""
     second = first
     images = torch.empty(len(first), 3, *image_size, dtype=torch.uint8)
     fewest = max(1, int(np.ceil(MIN_VISIBLE * image_size[0] * image_size[1])))
@@ -196,7 +196,7 @@ def _proposed(scenes: Scenes, chosen: Tensor, generator: torch.Generator) -> Sce
 
 
 def _has_room(scenes: Scenes) -> Tensor:
-    """Scenes whose objects keep CLEVR's gap and margins: bool ``[B]``."""
+    """Return whether objects keep CLEVR's gap and margins: bool ``[B]``."""
     radius = torch.tensor(RADII)[scenes.size]
     x, y = (scenes.coords[:, :, None, :2] - scenes.coords[:, None, :, :2]).unbind(-1)
     fits = x * x + y * y >= (MIN_GAP + radius[:, :, None] + radius[:, None]).square()

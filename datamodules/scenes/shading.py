@@ -1,8 +1,8 @@
-"""Shading of scenes: the ground with its shadows, and what rubber and metal reflect.
+"""Shading of scenes: the ground with its shadows, and the reflections of rubber and metal.
 
 Light is linear until it is stored. Lamps and ground were fitted by least squares to the median of 90 original images,
-in which there are no objects, the materials to the pixels of the objects. Shadows were set by eye, and so was the gloss
-of metal: the unknown jitter of the lamps smears it in a fit.
+which shows no objects, and materials to the pixels of the objects. Shadows were set by eye, and so was the gloss of
+metal, which the unknown jitter of the lamps blurs in a fit.
 """
 
 import math
@@ -14,13 +14,13 @@ from unknot.clevr_objects import COLORS, MATERIALS, RGB
 from unknot.datamodules.scenes.layout import RADII, Scenes
 from unknot.datamodules.scenes.raycast import Hits, Solids, normals, points, rays
 
-LAMP_POWER = (5.52, 0.93, 1.09)  # of key, fill and back lamp, as the ground reflects it
+LAMP_POWER = (5.52, 0.93, 1.09)  # light of key, fill and back lamp reflected by the ground
 AMBIENT = 0.137
 GROUND_TINT = (1.006, 1.0, 0.993)  # of stored values
-SHADOW_BLUR = (1.0, 1.0, 1.0, 1.4)  # in radii; of key, fill and back lamp and of the sky
+SHADOW_BLUR = (1.0, 1.0, 1.0, 1.4)  # shadow of key, fill and back lamp and of the sky, in radii
 SHADOW_STRENGTH = (1.5, 1.5, 1.5, 0.5)
 
-# What rubber and metal reflect, relative to the ground. Key, fill and back lamp:
+# Reflection of rubber and metal, relative to the ground. Key, fill and back lamp:
 DIFFUSE = ((1.5, 1.6, 3.0), (0.0, 0.47, 1.63))
 GLOSS = ((0.15, 0.1, 0.35), (13.0, 10.0, 22.0))
 # Light from above, from below and from all around; the mirrored ground:
@@ -30,7 +30,7 @@ BEVEL = 0.16
 
 
 def _srgb(light: Tensor) -> Tensor:
-    """Linear light to stored values, by way of a table."""
+    """Convert linear light to stored values, with a lookup table."""
     return _SRGB.index_select(0, (light.flatten() * 4095).clamp(0, 4095).to(torch.int32)).view(light.shape)
 
 
@@ -39,7 +39,7 @@ _SRGB = torch.where(_linear <= 0.0031308, 12.92 * _linear, 1.055 * _linear ** (1
 
 
 def _lamp_light(lamps: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit vectors from points to area lamps that face the origin, and the light that arrives from there.
+    """Return unit vectors from points to area lamps that face the origin, and the light that arrives from there.
 
     ``lamps`` ``[..., 3]`` and ``points`` ``[..., 3]`` broadcast.
     """
@@ -51,8 +51,8 @@ def _lamp_light(lamps: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ground(scenes: Scenes, size: tuple[int, int], frame: tuple[int, int]) -> Tensor:
-    """Stored values of the empty ground with the shadows of the objects: ``[B, 3, H, W]``."""
-    # Shadows are soft: fewer pixels will do.
+    """Return stored values of the empty ground with the shadows of the objects: ``[B, 3, H, W]``."""
+    # Shadows are soft: fewer pixels suffice.
     height, width = (max(min(math.ceil(side / 2), 48), math.ceil(side / 4)) for side in size)
     camera = scenes.view(frame)
     direction = rays(camera, (height, width)).flatten(1, 2)
@@ -67,11 +67,11 @@ def ground(scenes: Scenes, size: tuple[int, int], frame: tuple[int, int]) -> Ten
 
 
 def _lit(scenes: Scenes, points: Tensor) -> Tensor:
-    """Part of the light of each lamp and of the sky that reaches points on the ground ``[B, P, 3]``: ``[B, 4, P]``.
+    """Return the share of light of each lamp and of the sky that reaches ground points ``[B, P, 3]``: ``[B, 4, P]``.
 
-    Each object is a blurred ball: light passes it by at distance d with exp(-strength * exp(-d² / blur²)). With one
-    direction to the lamp from all of the shadow, d² is a quadratic function of the place on the ground: a matrix
-    product for all.
+    Each object is a blurred ball: the share of light that passes it at distance d is exp(-strength * exp(-d² / blur²)).
+    With one direction to the lamp for the whole shadow, d² is a quadratic function of the position on the ground: a
+    matrix product for all.
     """
     b, m, _ = scenes.coords.shape
     toward = _lamp_light(scenes.lamps[:, None], scenes.coords[:, :, None])[0]
@@ -89,12 +89,12 @@ def _lit(scenes: Scenes, points: Tensor) -> Tensor:
     powers = torch.stack([torch.ones_like(px), px, py, px * px, px * py, py * py], dim=1)
     exponent = (-quadratic / blur.square()[..., None]).transpose(1, 2).flatten(1, 2) @ powers  # [B, 4 M, P]
     strength = torch.where(scenes.real[:, None], torch.tensor(SHADOW_STRENGTH)[:, None], 0.0)
-    # exp would give denormal numbers, which are slow, where there is no shadow.
+    # Without shadow, exp would return denormal numbers, which are slow.
     return exponent.clamp_(min=-20).exp_().view(b, 4, m, -1).mul_(strength[..., None]).sum(2).neg_().exp_()
 
 
 def shade(scenes: Scenes, solids: Solids, hits: Hits) -> Tensor:
-    """Stored values of what the hits see, and a 1: ``[V, 4]``.
+    """Return stored values of the hits, and a 1: ``[V, 4]``.
 
     Rubber is matte with a broad, weak, white sheen. Metal mirrors, in its own colour, the lamps, the ground and a dark
     sky.
@@ -133,7 +133,7 @@ def shade(scenes: Scenes, solids: Solids, hits: Hits) -> Tensor:
         matte += diffuse[lamp] * _dot(toward[lamp], normal).clamp(min=0)
         fourth = _dot(toward[lamp], mirrored).clamp(min=0) ** 4
         shine += gloss[lamp] * torch.where(is_metal > 0, fourth**16, fourth)
-    # Mirrored downwards, the ground: bright below the object, fading with the way to where it is met.
+    # Downwards, the mirrored ground: bright below the object, fading with distance.
     away = point[2] / (-mirrored[2]).clamp(min=1e-3)
     matte += (0.5 - 4 * mirrored[2]).clamp(0, 1) * (far + near / (1 + (away / 4).square()))
     color = _srgb(albedo * matte + sheen * shine)
@@ -141,5 +141,5 @@ def shade(scenes: Scenes, solids: Solids, hits: Hits) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Of vectors whose coordinates come first."""
+    """Dot product of vectors whose coordinates are the first axis."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]

@@ -1,4 +1,4 @@
-"""Flat scenes of several sprites with masks, drawn: Multi-dSprites and Tetrominoes."""
+"""Flat rendered scenes of several sprites with masks: Multi-dSprites and Tetrominoes."""
 
 import colorsys
 from typing import Any, Literal, get_args
@@ -18,13 +18,13 @@ COUNTS: dict[str, tuple[int, int]] = {
     "colored_on_colored": (1, 4),
 }
 """Fewest and most sprites of each variant, as published."""
-SIDE = 64  # of an image of Multi-dSprites
+SIDE = 64  # side of an image of Multi-dSprites
 
 
 class MultiDSprites(DrawnScenes):
-    """Several sprites of dSprites in one image ``[3, 64, 64]``, some in front of others, with masks of what is seen.
+    """Several dSprites in one image ``[3, 64, 64]``, which may occlude each other, with masks of visible pixels.
 
-    The three variants of the published Multi-dSprites: ``"binarized"``, white on black; ``"colored_on_grayscale"``,
+    The variants are those of the published Multi-dSprites: ``"binarized"``, white on black; ``"colored_on_grayscale"``,
     with colours uniform in hue, saturation and value on a uniform grey; ``"colored_on_colored"``, colours and
     background uniform in red, green and blue. Shape, scale, orientation and position of every sprite are uniform on the
     grid of dSprites, and later sprites cover earlier ones; one may hide another completely. The images are not the
@@ -34,12 +34,12 @@ class MultiDSprites(DrawnScenes):
     shape), x, y, red, green, blue, and 1 for a real object.
 
     Args:
-        variant: of colours.
-        min_objects: fewest sprites; by default that of the variant.
-        max_objects: most sprites.
-        num_scenes: see :class:`~unknot.datamodules.ClevrScenes`, as for the arguments that follow.
-        seed: of the scenes in the file.
-        value_range: what black and white become.
+        variant: variant of the colours.
+        min_objects: minimum number of sprites; by default that of the variant.
+        max_objects: maximum number of sprites.
+        num_scenes: number of scenes in a file, see :class:`~unknot.datamodules.ClevrScenes`.
+        seed: seed of the scenes in the file.
+        value_range: values of black and white.
 
     >>> images, targets, masks = MultiDSprites().draw(8, torch.Generator().manual_seed(0))
     >>> images.shape, targets.shape, masks.shape
@@ -77,11 +77,11 @@ class MultiDSprites(DrawnScenes):
         self.sprites = DSprites()
 
     def drawing_options(self) -> list[Any]:
-        """Version, variant, sprites and seed."""
+        """Return the options that the rendering depends on: version, variant, sprites and seed."""
         return [1, self.variant, self.min_objects, self.max_objects, self.seed]
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw ``n`` scenes: images uint8 ``[n, 3, 64, 64]``, targets ``[n, M, 12]``, masks uint8 ``[n, 64, 64]``."""
+        """Sample ``n`` scenes: images uint8 ``[n, 3, 64, 64]``, targets ``[n, M, 12]``, masks uint8 ``[n, 64, 64]``."""
         space, most = self.sprites.factor_space, self.max_objects
         real = real_rows(n, self.min_objects, most, generator)
         factors = space.sample(n * most, generator)
@@ -97,7 +97,7 @@ class MultiDSprites(DrawnScenes):
         return painted(masks, colors, background), targets, masks
 
     def _colors(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Colours of sprites ``[n, M, 3]`` and of the background ``[n, 3]``."""
+        """Draw colours of sprites ``[n, M, 3]`` and of the background ``[n, 3]``."""
         shape = (n, self.max_objects, 3)
         if self.variant == "binarized":
             return torch.ones(shape), torch.zeros(n, 3)
@@ -107,7 +107,7 @@ class MultiDSprites(DrawnScenes):
         return hsv_to_rgb(random), torch.rand(n, 1, generator=generator).expand(-1, 3)
 
 
-CELL, CELLS = 5, 7  # pixels of a cell, and cells along a side
+CELL, CELLS = 5, 7  # pixels per cell, and cells along a side
 PIECES = {
     "I": ["1111"],
     "O": ["11", "11"],
@@ -119,11 +119,11 @@ PIECES = {
 }
 HUES = tuple(tuple(map(float, colorsys.hsv_to_rgb(i / 6, 1, 1))) for i in range(6))
 """Red, yellow, green, cyan, blue and magenta."""
-ROUNDS = 1000  # of drawing scenes again whose pieces overlap
+ROUNDS = 1000  # attempts to draw scenes without overlap
 
 
 def _turned_pieces() -> Tensor:
-    """All different orientations of the seven pieces in the upper left of 4 x 4 cells: bool ``[19, 4, 4]``."""
+    """Return all different orientations of the seven pieces in the upper left of 4 x 4 cells: bool ``[19, 4, 4]``."""
     found: list[Tensor] = []
     for rows in PIECES.values():
         piece = torch.tensor([[cell == "1" for cell in row] for row in rows])
@@ -136,7 +136,7 @@ def _turned_pieces() -> Tensor:
 
 
 class Tetrominoes(DrawnScenes):
-    """Three tetrominoes that do not overlap, in one of six colours each, on black: images ``[3, 35, 35]`` with masks.
+    """Three tetrominoes without overlap, each in one of six colours, on black: images ``[3, 35, 35]`` with masks.
 
     Pieces lie on a grid of 7 x 7 cells of 5 pixels. All 19 orientations of the seven pieces occur (of the published
     data set, 17 do), each combination of shape, position and colour equally often among those without an overlap.
@@ -145,9 +145,9 @@ class Tetrominoes(DrawnScenes):
     real object.
 
     Args:
-        num_scenes: see :class:`~unknot.datamodules.ClevrScenes`, as for the arguments that follow.
-        seed: of the scenes in the file.
-        value_range: what black and white become.
+        num_scenes: number of scenes in a file, see :class:`~unknot.datamodules.ClevrScenes`.
+        seed: seed of the scenes in the file.
+        value_range: values of black and white.
 
     >>> images, targets, masks = Tetrominoes().draw(8, torch.Generator().manual_seed(0))
     >>> images.shape, targets.shape, masks.shape
@@ -169,14 +169,14 @@ class Tetrominoes(DrawnScenes):
         super().__init__(CELL * CELLS, 3, 3, num_scenes, seed, value_range)
         self.pieces = _turned_pieces()
         extent = torch.stack([self.pieces.any(1).sum(1), self.pieces.any(2).sum(1)], dim=1)  # columns and rows
-        self._room = CELLS - extent + 1  # places along x and y, [19, 2]
+        self._room = CELLS - extent + 1  # positions along x and y, [19, 2]
 
     def drawing_options(self) -> list[Any]:
-        """Version and seed."""
+        """Return the options that the rendering depends on: version and seed."""
         return [1, self.seed]
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw ``n`` scenes: images uint8 ``[n, 3, 35, 35]``, targets ``[n, 3, 28]``, masks uint8 ``[n, 35, 35]``."""
+        """Sample ``n`` scenes: images uint8 ``[n, 3, 35, 35]``, targets ``[n, 3, 28]``, masks uint8 ``[n, 35, 35]``."""
         many = self.max_objects
         shape, place = torch.zeros(n, many, dtype=torch.int64), torch.zeros(n, many, 2, dtype=torch.int64)
         cells = torch.zeros(n, many, CELLS, CELLS, dtype=torch.bool)
@@ -197,7 +197,7 @@ class Tetrominoes(DrawnScenes):
         return painted(masks, torch.tensor(HUES)[color], torch.zeros(n, 3)), targets, masks
 
     def _cells(self, shape: Tensor, place: Tensor) -> Tensor:
-        """Cells that pieces ``[n, M]`` at places (x, y) ``[n, M, 2]`` cover: bool ``[n, M, 7, 7]``."""
+        """Return the cells covered by pieces ``[n, M]`` at positions (x, y) ``[n, M, 2]``: bool ``[n, M, 7, 7]``."""
         x, y = place[..., 0, None, None], place[..., 1, None, None]
         row = torch.arange(CELLS)[:, None] - y
         column = torch.arange(CELLS) - x
@@ -205,30 +205,30 @@ class Tetrominoes(DrawnScenes):
         return self.pieces[shape[..., None, None], row.clamp(0, 3), column.clamp(0, 3)] & inside
 
 
-# What flat scenes share.
+# Common to flat scenes.
 
 
 def real_rows(n: int, fewest: int, most: int, generator: torch.Generator | None) -> Tensor:
-    """Rows that are objects, of scenes with uniformly many: bool ``[n, most]``."""
+    """Return which rows are objects, in scenes with uniformly distributed numbers of objects: bool ``[n, most]``."""
     count = torch.randint(fewest, most + 1, (n, 1), generator=generator)
     return torch.arange(most) < count
 
 
 def in_front(covered: Tensor) -> Tensor:
-    """Masks ``[n, H, W]`` of objects that cover pixels ``[n, M, H, W]``, the later in front of the earlier: uint8."""
+    """Return masks ``[n, H, W]`` of objects that cover pixels ``[n, M, H, W]``, later ones in front: uint8."""
     numbers = torch.arange(1, covered.shape[1] + 1, dtype=torch.uint8)[:, None, None]
     return (covered * numbers).amax(1)
 
 
 def painted(masks: Tensor, colors: Tensor, background: Tensor) -> Tensor:
-    """Images uint8 ``[n, 3, H, W]`` of masks in colours ``[n, M, 3]`` on a background ``[n, 3]``."""
+    """Return images uint8 ``[n, 3, H, W]`` of masks in colours ``[n, M, 3]`` on a background ``[n, 3]``."""
     palette = (255 * torch.cat([background[:, None], colors], dim=1) + 0.5).to(torch.uint8)
     flat = palette.gather(1, masks.flatten(1).long()[..., None].expand(-1, -1, 3))
     return flat.unflatten(1, masks.shape[1:]).permute(0, 3, 1, 2).contiguous()
 
 
 def hsv_to_rgb(hsv: Tensor) -> Tensor:
-    """Red, green and blue of hue, saturation and value, all in [0, 1]: ``[..., 3]``.
+    """Convert hue, saturation and value to red, green and blue, all in [0, 1]: ``[..., 3]``.
 
     >>> hsv_to_rgb(torch.tensor([[0.5, 1.0, 1.0], [0.0, 0.5, 0.8]]))
     tensor([[0.0000, 1.0000, 1.0000],

@@ -189,7 +189,7 @@ def test_a_checksum_makes_up_for_a_missing_length(server: Server, path: Path) ->
 
 def test_without_length_and_checksum_nothing_is_believed(server: Server, path: Path) -> None:
     server.answers = [without_length]
-    with pytest.raises(DownloadError, match="does not say how long the file is, and no checksum is known"):
+    with pytest.raises(DownloadError, match="did not state the length of the file, and no checksum is known"):
         fetch(server.url, path)
     assert left(path) == []
 
@@ -205,7 +205,7 @@ def test_an_existing_file_is_not_fetched_again(server: Server, path: Path, md5: 
 def test_a_wrong_file_put_there_by_hand_is_an_error_and_kept(server: Server, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(CONTENT[:HALF])
-    with pytest.raises(DownloadError, match=f"not the published file, or not all of it.*expected {MD5}") as caught:
+    with pytest.raises(DownloadError, match=f"not the complete published file.*expected {MD5}") as caught:
         fetch(server.url, path, MD5)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == CONTENT[:HALF]

@@ -126,7 +126,7 @@ def test_the_law_of_a_view_can_be_changed(wrap: Callable[[GroundTruthDataset], G
     assert abs(outside(independent) - 1 / 6) < 0.01
     assert independent.name == wrap(DSprites()).name
     assert not hasattr(independent.factor_space, "distribution")
-    with pytest.raises(ValueError, match="holds no combination"):
+    with pytest.raises(ValueError, match="holds out no combination"):
         with_law(wrap(DSprites()), "held_out")
 
 

@@ -588,7 +588,7 @@ def test_some_images_may_have_no_labels(photos: Path, tmp_path: Path) -> None:
     assert set((codes[:, 0] * 255).round().long().tolist()) == known
     whole = module(stack(), labels=torch.where(torch.arange(20) % 2 == 0, 5, -1)[:, None])
     assert int(whole.table.labelled.sum()) == 10
-    with pytest.raises(ValueError, match="labels name no image"):
+    with pytest.raises(ValueError, match="labels are all -1"):
         _ = module(stack(), labels=torch.full((20, 2), -1)).table
 
 

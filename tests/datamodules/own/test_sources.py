@@ -231,7 +231,7 @@ def test_streams_train_validate_and_resume(
     far = module(source, val_fraction=1 / 6, steps_per_epoch=7)  # of which nobody knows the length
     share = far._share(0)
     assert numbers(far.train_batch(13, share)) == numbers(run[13])
-    with pytest.raises(ValueError, match="no labels that could be known beforehand"):
+    with pytest.raises(ValueError, match="labels of a stream are not known in advance"):
         module(source, labels=[0] * COUNT)
     with pytest.raises(ValueError, match="leave out num_workers"):
         module(source, num_workers=1)
@@ -322,7 +322,7 @@ def bad_inputs(tmp: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "dictionaries without one": (lambda: [{"a": 1}, {"a": 2}], "which of its keys holds the images"),
         "labels that are not there": (lambda: (data, {"labels": "nope.csv"}), r"nope\.csv: no such file"),
         "labels of another length": (lambda: (data, {"labels": {"a": [1, 2]}}), "2 rows for 30 images in column 'a'"),
-        "labels by name": (lambda: (data, {"labels": {"a.png": 1}}), "the images have numbers alone"),
+        "labels by name": (lambda: (data, {"labels": {"a.png": 1}}), "the images have only indices"),
         "labels of lists": (lambda: (data, {"labels": {"a": [[1]] * 30}}), "column 'a' holds a list"),
         "labels of nothing": (lambda: (data, {"labels": {"a": [None] * 30}}), "every row is empty"),
         "two columns of a name": (lambda: tmp / "twice.csv", "two columns of the same name in its header"),

@@ -311,7 +311,7 @@ def test_endless_scenes(many: Scenes) -> None:
     assert set(targets[..., 18].sum(1).tolist()) <= {3.0, 4.0, 5.0, 6.0}
     unit = ClevrScenes(image_size=(32, 48), max_objects=6).draw(9, seeded(3)).images
     assert torch.allclose(2 * unit - 1, images, atol=1e-6)
-    with pytest.raises(TypeError, match="give num_scenes"):
+    with pytest.raises(TypeError, match="set num_scenes"):
         len(dataset)
 
 
