@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from unknot.hub.server import attributes
 from unknot.hub.server.access import Access
 from unknot.hub.server.catalogue import Catalogue, Row, entry
 from unknot.hub.server.commit_log import Damaged
@@ -32,14 +33,6 @@ SHAPES = {"limit", "cursor", "sort", "direction", "full", "cardData", "config", 
 SORTS = {"createdAt": "created", "lastModified": "modified"}
 EQUAL = {"downloads", "likes", "trendingScore"}
 """Sort keys that are the same for all models here."""
-
-BINARY = (
-    "7z arrow bin bz2 ckpt ftz gz h5 joblib model msgpack npy npz onnx parquet pb pickle pkl pt pth rar safetensors"
-)
-"""Extensions that git keeps with LFS where a new repository says so, as the Hub's do."""
-ATTRIBUTES = "".join(
-    f"*.{extension} filter=lfs diff=lfs merge=lfs -text\n" for extension in [*BINARY.split(), "tar", "tgz", "xz", "zip"]
-).encode()
 
 
 class Repositories:
@@ -68,7 +61,7 @@ class Repositories:
         private = visibility(body) or False
         url = f"{request.base_url}{repo_id}"
         try:
-            await run_in_threadpool(self.store.create, repo_id, private, user, {".gitattributes": ATTRIBUTES})
+            await run_in_threadpool(self.store.create, repo_id, private, user, {attributes.NAME: attributes.NEW})
         except Taken as error:
             return refusal(409, str(error), {}, url=url)
         return Answer({"url": url, "name": repo_id})

@@ -13,13 +13,14 @@ after a day. Nothing is lost by that, as a commit is made only while all of its 
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unknot.checkpoints.names import COMMIT
+from unknot.hub.server import attributes
 from unknot.hub.server.audit import AuditLog
 from unknot.hub.server.commit_log import Commit, Damaged, Files, Records, Repo
 from unknot.hub.server.contents import Contents, remove
@@ -263,7 +264,9 @@ class Store:
                 for name in [name for name in after if name == path or (path[-1:] == "/" and name.startswith(path))]:
                     del after[name]
             # The same content says the same, by whichever way it came.
-            after |= {path: _same(before.get(path), file) for path, file in added.items()}
+            added = {path: _same(before.get(path), file) for path, file in added.items()}
+            has_lfs = self._lfs_of(after | added)
+            after |= {path: file | {"text": file["text"] and not has_lfs(path)} for path, file in added.items()}
             if len(after) > MAX_FILES:
                 raise ValueError(f"{repo_id} would hold {len(after)} files; at most {MAX_FILES} are allowed.")
             namespace, sizes = repo_id.partition("/")[0], sizes_of(added.values())
@@ -283,6 +286,13 @@ class Store:
                 self._named.setdefault(namespace, {}).update(sizes)
             self.audit.write(author, "commit", repo_id, branch=branch, commit=new.id)
         return new.id
+
+    def _lfs_of(self, files: Files) -> Callable[[str], bool]:
+        """Return a function that says which paths git keeps with LFS, by the attributes among the files."""
+        content = b""
+        with suppress(KeyError, OSError), self.path(files[attributes.NAME]).open("rb") as file:
+            content = file.read(attributes.MAX_BYTES)
+        return attributes.matcher(content)
 
     def squash(self, repo_id: str, branch: str, summary: str, author: str) -> None:
         """Replace the history of a branch by one commit; contents that only older ones name are deleted later."""

@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 
 from unknot.checkpoints import client
 from unknot.checkpoints.names import check_repo_id
-from unknot.hub.server import trash
+from unknot.hub.server import attributes, trash
 from unknot.hub.server.commit_body import CommitReader
 from unknot.hub.server.file_names import check_file_name
 from unknot.hub.server.quota import OverQuota
-from unknot.hub.server.repositories import ATTRIBUTES
 from unknot.hub.server.storage import Missing, Stale, Store, Taken
 
 
@@ -45,6 +44,23 @@ def put(store, files, parent=None, repo="me/x"):
 def contents(store, revision="main", repo="me/x"):
     files = store.snapshot(repo, revision)[1].files
     return {path: store.path(file).read_bytes() for path, file in files.items()}
+
+
+def test_text_of_a_binary_name_is_kept_with_lfs_as_the_attributes_say(store):
+    store.create("me/x", False, "me", {".gitattributes": attributes.NEW})
+    put(store, {"a.txt": b"text", "a.bin": b"text", "b/c.bin": b"text", "d.png": b"text", "e.txt": b"\0"})
+
+    def is_text():
+        return {path: file["text"] for path, file in store.snapshot("me/x", "main")[1].files.items()}
+
+    before = {"a.txt": True, "a.bin": False, "b/c.bin": False, "d.png": True, "e.txt": False, ".gitattributes": True}
+    assert is_text() == before
+    put(
+        store,
+        {".gitattributes": b"*.png filter=lfs\nb/* filter=lfs\n", "f.png": b"new", "b/g": b"new", "h.bin": b"new"},
+    )
+    assert is_text() == before | {"f.png": False, "b/g": False, "h.bin": True}
+    assert contents(store)["f.png"] == b"new"
 
 
 def test_history_is_kept(store):
@@ -374,7 +390,7 @@ def test_sigkill_in_the_middle_of_a_body(serve, files):
     hub.start()
     assert hub.api.model_info("me/x").sha == before
     assert set(hub.api.list_repo_files("me/x")) == {*files, ".gitattributes"}
-    contents = [*files.values(), ATTRIBUTES]
+    contents = [*files.values(), attributes.NEW]
     assert blob_files(hub) == {hashlib.sha256(content).hexdigest() for content in contents}
     hub.upload("me/x", {"model.safetensors": b"xxx" * 100_000})
 
