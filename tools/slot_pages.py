@@ -114,7 +114,7 @@ def properties(steps: int, seeds: int) -> None:
     most = model.num_slots - 1
     data = ClevrScenes(size, max_objects=most)
     train, new = (data.draw(n, torch.Generator().manual_seed(seed)) for seed, n in ((1, 1024), (2, TEST)))
-    tests = {"as in training": new} | {shift: shifted(new, shift) for shift in SHIFTED_PROPERTIES}
+    tests = {"as in training": new} | {shift: shifted(new, shift) for shift in SHIFTED_PROPERTIES}  # type: ignore[arg-type]
     more = ClevrScenes(size, max_objects=most + 2, min_objects=most + 1)
     tests["more objects"] = more.draw(TEST, torch.Generator().manual_seed(3))
     torch.manual_seed(0)

@@ -376,9 +376,10 @@ class StyleDecoder(nn.Module):
         style = self.style(codes)
         maps, kept = self.start.expand(codes.shape[0], -1, -1, -1), [style]
         for layer, condition in zip(self.layers, self.conditions, strict=True):
+            before = maps.shape[2]
             scale, shift = F.relu(condition(style))[..., None, None].chunk(2, 1)
             maps = F.leaky_relu(layer(maps), SLOPE)
             maps = F.group_norm(maps, maps.shape[1], eps=NORM_EPSILON) * scale + shift
-            if layer.stride[0] > 1:
+            if maps.shape[2] > before:
                 kept.append(maps)
         return kept
