@@ -1,4 +1,4 @@
-"""The generated part of ``docs/studies/after_2020.md``: the table of the study ``after2020``, and what it shows."""
+"""The generated parts of ``docs/studies/after_2020.md`` and ``shifts.md``: tables of studies, and what they show."""
 
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,30 @@ def block(folder: Path) -> str:
         "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(_sentences(table), 1)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def shifts(name: str, other: str, scores: dict[str, str]) -> str:
+    """Table of a study whose models are scored on two laws: on their own, and on the ``other``."""
+    if name not in bundled_tables.names():
+        return "No model of this study is trained yet."
+    table, about = load_results(name), bundled_tables.about(name)
+    seeds = f"seeds {', '.join(str(seed) for seed in sorted(table.seed.unique()))}"
+    lines = [
+        f"{about['models']} of {about['planned']} models ({seeds}), {about['failed']} failed, "
+        f"{about['core_hours']:.2f} core-hours of training. Scores on the law of training → on {other} factors:",
+        "",
+        f"| law | model | seeds | {' | '.join(scores.values())} |",
+        "|---|---|---|" + "---|" * len(scores),
+    ]
+    for (law, method), group in table.groupby(["dataset", "method"], sort=False):
+        cells = [f"{_mean(group[score])} → {_mean(group[f'{score}@{other}'])}" for score in scores]
+        lines.append(f"| {law} | {label(str(method))} | {len(group)} | {' | '.join(cells)} |")
+    means = table.groupby("dataset", sort=False)[[column for s in scores for column in (s, f"{s}@{other}")]].mean()
+    lines.append("")
+    for score, title in scores.items():
+        parts = [f"{law} {row[score]:.2f} → {row[f'{score}@{other}']:.2f}" for law, row in means.iterrows()]
+        lines.append(f"* Mean {title}: {', '.join(parts)}.")
+    return "\n".join(lines)
 
 
 def _missing(table: pd.DataFrame, about: dict[str, Any]) -> str:

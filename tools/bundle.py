@@ -317,6 +317,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--add-scores", action="store_true", help="measure what bundled cards lack, without training")
     parser.add_argument("--cards", action="store_true", help="only write the cards again, by the template of today")
     parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
+    parser.add_argument("--metrics", nargs="+", default=METRICS, metavar="SCORE", help="of models of latents")
+    parser.add_argument("--samples", nargs=2, type=int, default=(10_000, 5_000), metavar=("TRAIN", "TEST"))
     parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in recipes]:
@@ -330,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if arguments.add_scores:
         for name in bundled:
-            added = add_scores(name, output=arguments.output)
+            added = add_scores(name, arguments.metrics, arguments.output)
             print(f"{name}: {', '.join(added) or 'has all scores'}", flush=True)
         return 0
     absent = 0
@@ -349,7 +351,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             absent += 1
             continue
-        scores = ship(name, trained, arguments.output, repeats=arguments.repeats)
+        scores = ship(name, trained, arguments.output, arguments.metrics, *arguments.samples, arguments.repeats)
         size = sum(path.stat().st_size for path in (arguments.output / name).rglob("*") if path.is_file())
         first = next((f"{score} {value:.3f}, " for score, value in scores.items()), "")
         print(f"{name}: {first}{size / 1e6:.2f} MB", flush=True)

@@ -364,6 +364,12 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "theorems": _theorems,
     "paper": _paper,
     "after-2020": after_2020.block,
+    "splits": lambda folder: after_2020.shifts(
+        "splits32", "held out", {"mig": "MIG", "dci": "DCI", "linear_r2": "linear R²", "mcc": "MCC"}
+    ),
+    "correlated": lambda folder: after_2020.shifts(
+        "correlated32", "independent", {"mig": "MIG", "dci": "DCI", "infomec_explicitness": "InfoE", "mcc": "MCC"}
+    ),
 }
 """Writer of each generated part, given the folder of the pages."""
 
