@@ -1,4 +1,6 @@
-"""Checkpoints: what is in them, how they are named, and where they are found. Nothing here imports torch.
+"""Checkpoints: their files, names and locations. This package does not import torch.
+
+from unknot.checkpoints.locate import resolve
 
 from unknot.checkpoints.locate import resolve
 

@@ -1,4 +1,4 @@
-"""The client's cache, which we share: the files of a commit, checked by the hash that they are named by."""
+"""Cache shared with the client: the files of a commit, verified by the hash in their name."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cache_of(cache_dir: str | Path | None = None) -> Path:
-    """Folder of the client's cache, which we share: the argument, ``HF_HUB_CACHE`` or ``HF_HOME``, or the default."""
+    """Return the folder of the shared cache: the argument, ``HF_HUB_CACHE`` or ``HF_HOME``, or the default."""
     if cache_dir or os.environ.get("HF_HUB_CACHE"):
         return Path(cache_dir or os.environ["HF_HUB_CACHE"]).expanduser()
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
@@ -26,13 +26,13 @@ Announced = tuple[int, str]
 
 
 def hasher_of(announced: Announced) -> Any:
-    """Return a hash object for the content of a file: SHA-256, or SHA-1 that begins as git's does."""
+    """Return a hash object for the content of a file: SHA-256, or SHA-1 with git's prefix."""
     size, digest = announced
     return hashlib.sha256() if len(digest) == 64 else hashlib.sha1(b"blob %d\0" % size)
 
 
 def check(size: int, digest: str, announced: Announced, subject: str) -> None:
-    """Refuse a content that has another size or hash than was announced."""
+    """Raise an error for content whose size or hash differs from the announced one."""
     if size != announced[0]:
         raise IntegrityError(
             f"{subject}: {size:,} bytes instead of the announced {announced[0]:,}. The copy was removed; load again."
@@ -44,7 +44,7 @@ def check(size: int, digest: str, announced: Announced, subject: str) -> None:
 
 
 def check_file(path: Path, announced: Announced, subject: str) -> None:
-    """Refuse a file of the cache that is not what was announced, and remove it."""
+    """Raise an error for a cached file that differs from the announced one, and remove it."""
     digest, size = hasher_of(announced), path.stat().st_size
     with path.open("rb") as content:
         while size == announced[0] and (chunk := content.read(1 << 20)):
@@ -62,12 +62,12 @@ def check_file(path: Path, announced: Announced, subject: str) -> None:
 
 
 def repo_cache(repo: str, cache_dir: str | Path | None = None) -> Path:
-    """Folder of a repository in the cache."""
+    """Return the folder of a repository in the cache."""
     return cache_of(cache_dir) / f"models--{repo.replace('/', '--')}"
 
 
 def cached_commit(repo: str, revision: str | None, cache_dir: str | Path | None = None) -> str | None:
-    """The commit of a revision as the cache last saw it, if it holds a model at that commit."""
+    """Return the last known commit of a revision, if the cache holds a model at that commit."""
     folder, commit = repo_cache(repo, cache_dir), revision or "main"
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", commit) or ".." in commit:
@@ -83,7 +83,7 @@ def cached_commit(repo: str, revision: str | None, cache_dir: str | Path | None 
 
 
 def cached_file(path: Path, subject: str) -> Path:
-    """A file of the cache whose content still has the hash that it is named by (where links tell it)."""
+    """Return a cached file whose content still has the hash in its name, if links reveal it."""
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
     if re.fullmatch(r"[0-9a-f]{64}|[0-9a-f]{40}", name):
         check_file(path, (path.stat().st_size, name), subject)
@@ -91,24 +91,24 @@ def cached_file(path: Path, subject: str) -> Path:
 
 
 def remember(listing: "Listing", revision: str | None, cache_dir: str | Path | None = None) -> None:
-    """Record in the cache the commit of a branch or tag, so that it can be loaded without the hub."""
+    """Record the commit of a branch or tag in the cache, so that it can be loaded without the hub."""
     name = revision or "main"
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) and name != listing.commit:
         try:
             with replacing(repo_cache(listing.repo, cache_dir) / "refs" / name) as beside:
                 beside.write_text(listing.commit, encoding="utf-8")
-        except OSError:  # a cache that one may read and not write
+        except OSError:  # a read-only cache
             return
 
 
 def place(listing: "Listing", name: str, cache_dir: str | Path | None = None) -> tuple[Path, Path]:
-    """Return the path of a file of a commit in the cache, and that of its content, named by its hash."""
+    """Return the path of a file of a commit in the cache, and of its content, which is named by its hash."""
     folder = repo_cache(listing.repo, cache_dir)
     return folder / "snapshots" / listing.commit / name, folder / "blobs" / listing.files[name][1]
 
 
 def link(path: Path, blob: Path) -> None:
-    """Let a file of a commit lead to its content; a copy where the disk has no links."""
+    """Link a file of a commit to its content, or copy it if the disk does not support links."""
     with replacing(path) as beside:
         try:
             beside.symlink_to(os.path.relpath(blob, path.parent))

@@ -1,4 +1,4 @@
-"""Model cards: ``README.md`` with YAML on top. They are written by others, so they are read as data and with limits."""
+"""Model cards: ``README.md`` with YAML front matter. They are untrusted, and read as plain data within limits."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes short lists and objects of plain values on one line, and shared values each time: aliases are not read."""
+    """YAML dumper with short lists and objects on one line and without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -38,7 +38,7 @@ def _fits_a_line(values: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """Metadata and text of a card; ``problem`` says why the metadata could not be read, where it could not."""
+    """Metadata and text of a card; ``problem`` is the reason why the metadata could not be read, if any."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
     body: str = ""
@@ -46,7 +46,7 @@ class Card:
 
 
 def read_card(text: str | bytes) -> Card:
-    """Read a card; one that cannot be read is a card without metadata, and says why.
+    """Read a card; one that cannot be read becomes a card without metadata and with a problem.
 
     >>> read_card("---\\ntags: [unknot]\\n---\\n# A model\\n")
     Card(metadata={'tags': ['unknot']}, body='# A model\\n', problem=None)
@@ -69,10 +69,10 @@ def read_card(text: str | bytes) -> Card:
     try:
         _check_plain(top)
         loaded = yaml.load(top, Loader=_Loader)  # a SafeLoader: no objects, no code
-        # To JSON and back: dates become text, numbers finite, and a page or a command gets what any client would.
+        # To JSON and back: dates become strings, numbers finite, as for any client.
         encoded = json.dumps({} if loaded is None else loaded, default=str, ensure_ascii=False)
         metadata = json.loads(encoded.encode(errors="replace"), parse_constant=lambda name: None)
-    except Exception as error:  # constructors of YAML raise any kind for `!!bool x`, `!!int ''`, ...
+    except Exception as error:  # constructors of YAML raise many kinds of errors for `!!bool x`, `!!int ''`, ...
         reason = str(getattr(error, "problem", None) or error).partition("\n")[0]
         return Card(body=body, problem=reason[:200] or "not YAML")
     if not isinstance(metadata, dict):
@@ -81,7 +81,7 @@ def read_card(text: str | bytes) -> Card:
 
 
 def write_card(metadata: Mapping[str, Any], body: str) -> str:
-    """The text of a card.
+    """Return the text of a card.
 
     >>> print(write_card({"tags": ["unknot"]}, "# A model\\n"), end="")
     ---
@@ -95,7 +95,7 @@ def write_card(metadata: Mapping[str, Any], body: str) -> str:
 
 
 def finite(value: Any) -> float | None:
-    """Return a number that somebody wrote, if it is one and finite.
+    """Return an untrusted number, if it is a number and finite.
 
     >>> finite(1), finite(10**400), finite(True), finite("1")
     (1.0, None, None, None)
@@ -110,7 +110,7 @@ def finite(value: Any) -> float | None:
 
 
 def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our own block of the metadata, completed by the tags: model, data set, family, seed, ..."""
+    """Return unknot's block of the metadata, completed by the tags: model, data set, family, seed, ..."""
     facts = metadata.get("unknot")
     facts = {str(key): value for key, value in facts.items()} if isinstance(facts, dict) else {}
     for tag in list_of(metadata.get("tags")):
@@ -122,12 +122,12 @@ def facts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(text: str) -> str:
-    """sha256 of a text, to see later whether somebody changed it."""
+    """Return the sha256 of a text, to detect later changes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plain(text: Any, length: int = 200) -> str:
-    """Foreign text for a terminal: one line, without control characters.
+    """Format untrusted text for a terminal: one line, without control characters.
 
     >>> plain("a\\x1b[31m\\nb")
     'a[31m b'
@@ -137,7 +137,7 @@ def plain(text: Any, length: int = 200) -> str:
 
 
 def _check_plain(text: str) -> None:
-    """Refuse aliases, whose copies of copies fill any memory, and nesting deep enough to overflow the stack."""
+    """Raise an error for aliases, which can fill any memory, and for nesting deep enough to overflow the stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -148,15 +148,15 @@ def _check_plain(text: str) -> None:
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
+    """Return a list unchanged, and an empty list for anything else."""
     return value if isinstance(value, list) else []
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """Return a mapping as it is, and an empty one for anything else."""
+    """Return a mapping unchanged, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def get(value: Any, key: str) -> Any:
-    """Return what a mapping has under a key; None for anything else."""
+    """Return the value of a key of a mapping; None for anything else."""
     return value.get(key) if isinstance(value, dict) else None

@@ -1,13 +1,15 @@
-"""Requests to a hub: where it is, what it holds, files checked by hash. Deadlines are short, and errors say what to do.
+"""Requests to a hub: its address and listing, and downloads verified by hash.
 
-Login, session, headers, commits and the layout of the cache are ``huggingface_hub``'s. Bytes are read here, because
-``hf_hub_download`` of version 2.4.0 lets through what a hostile or broken hub sends. It checks the size at the end and
-no hash: it returned wrong bytes, and a file of the cache that was tampered with. It wrote 200 MB where 10 bytes were
+Deadlines are short, and error messages say what to do.
+
+Login, session, headers, commits and the layout of the cache are those of ``huggingface_hub``. Bytes are read here,
+because ``hf_hub_download`` of version 2.4.0 accepts whatever a hostile or broken hub sends. It checks the size at the
+end and no hash: in our tests it returned wrong bytes and a modified cached file, wrote 200 MB where 10 bytes were
 announced, unpacked 0.1 MB of gzip to 100 MB, waited for a hub that sends one byte every 1.5 seconds, and wrote outside
-the cache where the ETag said ``../../../../escaped``. Hashing afterwards would undo no write.
+the cache for the ETag ``../../../../escaped``. Hashing afterwards would not undo a write.
 
-``huggingface_hub`` is imported when it is needed: offline listing must not wait for it. Settings are read from the
-environment at every call, where the client reads most of them once.
+``huggingface_hub`` is imported when needed: offline listing must not wait for it. Settings are read from the
+environment at every call, whereas the client reads most of them once.
 """
 
 import json
@@ -60,7 +62,7 @@ PICTURE = re.compile(r"pictures/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.png")
 
 
 def endpoint_of(endpoint: str | None = None) -> str:
-    """Address of the hub: the argument, ``HF_ENDPOINT``, or the public one.
+    """Return the address of the hub: the argument, ``HF_ENDPOINT``, or the public one.
 
     >>> endpoint_of("http://127.0.0.1:8000/")
     'http://127.0.0.1:8000'
@@ -79,7 +81,7 @@ def is_offline() -> bool:
 
 @dataclass(frozen=True)
 class Listing:
-    """One commit of a repository as the hub announces it, with the size and hash of each file."""
+    """One commit of a repository as announced by the hub, with the size and hash of each file."""
 
     repo: str
     commit: str
@@ -96,15 +98,15 @@ def ask(
     deadline: float | None = DEADLINE,
     token: str | bool | None = None,
 ) -> T:
-    """Ask a hub within a deadline; whatever its client raises becomes one of our errors.
+    """Send a request to a hub within a deadline, and convert errors of its client to ours.
 
     Args:
-        address: of the hub, for messages.
-        subject: what it is asked about, for messages.
-        question: function that asks.
-        deadline: seconds to wait, or None for work that may take long. The client itself retries for 23 seconds, and
-            the look-up of a name may block for longer still.
-        token: what was sent along, for messages; None is the client's own.
+        address: address of the hub, for messages.
+        subject: subject of the request, for messages.
+        question: function that sends the request.
+        deadline: seconds to wait, or None for requests that may take long. The client itself retries for 23 seconds,
+            and name resolution may block even longer.
+        token: token of the request, for messages; None is the client's own.
     """
     if is_offline():
         raise OfflineError(f"{subject}: offline mode is on. Unset HF_HUB_OFFLINE to ask {address}.")
@@ -138,7 +140,7 @@ def _within(seconds: float, function: Callable[[], T]) -> T:
 
 
 def _translate(error: Exception, address: str, subject: str, token: str | bool | None) -> Exception | None:
-    """Our error for one of the client; None for what is a bug or the user's doing and not the hub's."""
+    """Return our error for one of the client; None for a bug or an error of the user."""
     from huggingface_hub import errors, get_token
 
     known = bool(get_token() if token is None else token)
@@ -188,7 +190,7 @@ def _translate(error: Exception, address: str, subject: str, token: str | bool |
 
 
 def look_up(repo: str, revision: str | None, endpoint: str | None = None, token: str | bool | None = None) -> Listing:
-    """One commit for everything that follows, and the files it has with their sizes and hashes."""
+    """Look up one commit, and its files with their sizes and hashes."""
     address = endpoint_of(endpoint)
     subject = f"{repo}@{revision}" if revision else repo
     url = f"{address}/api/models/{repo}" + (f"/revision/{quote(revision, safe='')}" if revision else "")
@@ -222,7 +224,7 @@ def look_up(repo: str, revision: str | None, endpoint: str | None = None, token:
 def ask_json(
     address: str, subject: str, url: str, token: str | bool | None, query: dict[str, str] | None = None
 ) -> tuple[Any, str]:
-    """Return the JSON answer of a hub, within our deadline and limit, and the address of its next page."""
+    """Return the JSON response of a hub, within our deadline and size limit, and the address of its next page."""
 
     def question() -> tuple[Any, str]:
         from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
@@ -251,7 +253,7 @@ def ask_json(
 
 @contextmanager
 def _get(url: str, token: str | bool | None, options: dict[str, Any]) -> Iterator[Any]:
-    """Ask, and follow redirects without their bodies; other addresses than the first never see the token."""
+    """Send a GET request, following redirects; only the first address receives the token."""
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
     headers = {**build_hf_headers(token=token), "accept-encoding": "identity", **options.pop("headers", {})}
@@ -272,7 +274,7 @@ def _get(url: str, token: str | bool | None, options: dict[str, Any]) -> Iterato
 
 
 def limit_of(name: str, max_bytes: int | None = None) -> int:
-    """Bytes that a file may have; 0 for one that is never read."""
+    """Return the maximum size of a file in bytes; 0 for files that are never read."""
     if name == "model.safetensors" and max_bytes is not None:
         return max_bytes
     return LIMITS.get(name, MAX_PICTURE if PICTURE.fullmatch(name) else 0)
@@ -286,7 +288,7 @@ def download(
     cache_dir: str | Path | None = None,
     max_bytes: int | None = None,
 ) -> Path:
-    """A file of a commit, in the cache, no larger than its limit and with the hash that the hub announced."""
+    """Download a file of a commit to the cache, checking its size limit and announced hash."""
     subject = f"{listing.repo}@{listing.commit[:7]}/{plain(name)}"
     if name not in listing.files:
         pickles = sorted(plain(file) for file in listing.files if file.endswith(PICKLES))
@@ -311,7 +313,7 @@ def download(
             try:
                 cache.check_file(known, announced, subject)
             except IntegrityError:
-                continue  # removed, and fetched again
+                continue  # removed, and downloaded again
             if known is blob:
                 cache.link(path, blob)
             return path
@@ -321,14 +323,14 @@ def download(
         with replacing(blob) as beside:
             _fetch(url, token, beside, announced, f"{subject}: {address}", subject)
 
-    # What is small must come within the deadline too; only weights may take their time.
+    # The deadline applies to small files too; only weights may take longer.
     ask(address, subject, question, None if size > 1 << 20 else 2 * DEADLINE, token)
     cache.link(path, blob)
     return path
 
 
 def _fetch(url: str, token: str | bool | None, path: Path, announced: Announced, sender: str, subject: str) -> None:
-    """Write what the hub sends, as far as it was announced, hashed on the way; a broken connection is resumed."""
+    """Write a download to a file up to its announced size, hashing it on the way; resume a broken connection."""
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
     size, digest = 0, cache.hasher_of(announced)
@@ -343,7 +345,7 @@ def _fetch(url: str, token: str | bool | None, path: Path, announced: Announced,
                         hf_raise_for_status(
                             type(response)(response.status_code, headers=head, content=text, request=response.request)
                         )
-                    if response.status_code != 206 and size:  # from its beginning again
+                    if response.status_code != 206 and size:  # start again
                         size, digest = 0, cache.hasher_of(announced)
                         target.seek(0)
                         target.truncate()

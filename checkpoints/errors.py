@@ -1,24 +1,24 @@
-"""Errors of requests to a hub and of checkpoints. Each message says what to do."""
+"""Errors of checkpoints and of requests to a hub. Each message says what to do."""
 
 
 class UnreachableError(ConnectionError):
-    """The hub did not answer in time, or not at all."""
+    """The hub did not respond, or not in time."""
 
 
 class OfflineError(ConnectionError):
-    """Offline mode is on, and the cache does not hold what was asked for."""
+    """Offline mode is on, and the cache does not contain the requested file."""
 
 
 class MissingError(FileNotFoundError):
-    """There is no such repository, revision or file, or it is private."""
+    """The repository, revision or file does not exist, or is private."""
 
 
 class AccessError(PermissionError):
-    """The hub refused the token, or requires one."""
+    """The hub rejected the token, or requires one."""
 
 
 class UnsafeCheckpointError(ValueError):
-    """A repository holds no weights in a format that can be read without running code."""
+    """A repository has no weights in a format that can be read without running code."""
 
 
 class TooLargeError(ValueError):
@@ -26,12 +26,12 @@ class TooLargeError(ValueError):
 
 
 class IntegrityError(ValueError):
-    """A file is not the one that the hub announced."""
+    """A file differs from the one announced by the hub."""
 
 
 class ConflictError(ValueError):
-    """Somebody else changed the repository in the meantime."""
+    """The repository was changed by another user in the meantime."""
 
 
 class FullError(OSError):
-    """The hub has no room for what was sent."""
+    """The hub has no space for the upload."""

@@ -1,4 +1,6 @@
-"""Locate a checkpoint: a folder, a bundled one, the cache, or a hub. Decided here alone, without torch."""
+"""Locate a checkpoint: a folder, a bundled one, the cache, or a hub. This is the only place that decides, without
+torch.
+"""
 
 import difflib
 import inspect
@@ -21,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint: the folder that holds its files, and the repository and commit that they are of, if any.
+    """Location of a checkpoint: the folder of its files and, if any, its repository and commit.
 
-    This is the one record of it: :func:`resolve` makes it, models keep it as ``model.loaded_from``, a push reads it.
+    :func:`resolve` returns it, models store it as ``model.loaded_from``, and a push reads it.
     """
 
     kind = "folder"
@@ -32,11 +34,11 @@ class Source:
     commit: str | None = None
 
     def plain(self) -> "Source":
-        """Return folder, repository and commit alone, without the token that found them."""
+        """Return folder, repository and commit, without the token."""
         return Source(self.folder, self.repo, self.commit)
 
     def path(self, file: str) -> Path:
-        """Return a file to read. Warn of weights that are not those which the card describes."""
+        """Return the path of a file, with a warning if the weights are not those that the card describes."""
         if file == WEIGHTS and (problem := self._foreign_weights()):
             warnings.warn(f"{self.label(WEIGHTS)}: {problem}", stacklevel=4)
         return self.folder / file
@@ -46,7 +48,7 @@ class Source:
         return str(self.folder / file)
 
     def _foreign_weights(self) -> str | None:
-        """Return the problem if the card states the hash of other weights than these."""
+        """Return a message if the card states the hash of other weights."""
         try:
             recorded = facts_of(read_card(read_limited(self.folder / CARD, MAX_CARD)).metadata).get("weights")
             actual = sha256_of(self.folder / WEIGHTS) if isinstance(recorded, str) else None
@@ -74,12 +76,12 @@ class Bundled(Source):
 
 @dataclass(frozen=True)
 class Cached(Source):
-    """Files of one commit in the client's cache, checked by the hash in their name."""
+    """Files of one commit in the client's cache, verified by the hash in their name."""
 
     kind = "cached"
 
     def path(self, file: str) -> Path:
-        """The file, if it is still what was downloaded."""
+        """Return the path of a file after checking that it is unchanged since the download."""
         return cache.cached_file(self.folder / file, self.label(file))
 
     def label(self, file: str) -> str:
@@ -89,7 +91,7 @@ class Cached(Source):
 
 @dataclass(frozen=True)
 class Remote(Cached):
-    """Files of one commit on a hub, downloaded when asked for."""
+    """Files of one commit on a hub, downloaded on first access."""
 
     kind = "remote"
     listing: client.Listing = field(kw_only=True)
@@ -97,9 +99,9 @@ class Remote(Cached):
     where: dict[str, Any] = field(kw_only=True)
 
     def path(self, file: str) -> Path:
-        """The file, downloaded to the cache and checked against what the hub announced."""
+        """Return the path of a file, downloaded to the cache and verified."""
         path = client.download(self.listing, file, **self.where)
-        if file == WEIGHTS:  # the last to come; before, the state that the cache knows is the one that it has
+        if file == WEIGHTS:  # downloaded last: until then, the cache refers to its previous state
             cache.remember(self.listing, self.revision, self.where["cache_dir"])
         return path
 
@@ -120,20 +122,20 @@ def resolve(
     max_bytes: int | None = None,
     fresh: bool = False,
 ) -> Source:
-    """Find the files of a checkpoint: a folder that exists, a bundled one, the cache, or a hub.
+    """Locate the files of a checkpoint: an existing folder, a bundled one, the cache, or a hub.
 
-    A commit in full is taken from the cache without a question. A branch or tag is asked for, so that one gets its
-    newest state; where the hub cannot be reached, the cached state is used with a warning.
+    A full commit hash is read from the cache without a request. A branch or tag is looked up, so that you get its
+    newest state; if the hub cannot be reached, the cached state is used with a warning.
 
     Args:
         ref: a folder, a bundled name, ``USER/REPO`` or ``USER/REPO@REVISION``.
         revision: a branch, tag or commit, in place of ``@REVISION``.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
-        token: to read private repositories; by default ``HF_TOKEN`` or the saved login; False sends none.
+        token: token for private repositories; by default ``HF_TOKEN`` or the saved login; False sends none.
         cache_dir: the client's cache; by default its own.
         local_files_only: never ask a hub.
-        max_bytes: weights above this size are refused (default: 2 GB).
-        fresh: ask the hub even for a commit whose model is in the cache, for it may have more files.
+        max_bytes: maximum size of the weights (default: 2 GB).
+        fresh: contact the hub even for a commit whose model is cached, as it may have more files.
     """
     folder, named = Path(ref), parse_ref(ref)
     if folder.is_dir() and (named is None or (folder / CONFIG).exists()):
@@ -147,7 +149,7 @@ def resolve(
         )
     repo, written = named
     if written is not None and revision not in (None, written):
-        raise ValueError(f"{ref} names a revision, and revision={revision!r} another one. Give one of them.")
+        raise ValueError(f"{ref} names a revision, and revision={revision!r} is another one. Give only one.")
     revision = revision or written
     if revision is None and (bundled := bundled_folder(repo)):
         return Bundled(bundled, repo)
@@ -160,7 +162,7 @@ def resolve(
     if offline:
         raise OfflineError(
             f"{ref}: not in the cache ({cache.cache_of(cache_dir)}), and offline. Unset HF_HUB_OFFLINE, or run "
-            f"`unknot hub pull {ref}` where there is a network.{_bundled_like(repo)}"
+            f"`unknot hub pull {ref}` with a network connection.{_bundled_like(repo)}"
         )
     try:
         listing = client.look_up(repo, revision, endpoint, token)
@@ -177,19 +179,19 @@ def resolve(
 
 
 def find(ref: str | Path, revision: str | None = None, **where: Any) -> Source:
-    """Find the files of a checkpoint, as :func:`resolve` does, to build a model of them."""
+    """Locate the files of a checkpoint, as :func:`resolve` does, to build its model."""
     check_pinned(ref, revision)
     return resolve(ref, revision, **where)
 
 
 def check_pinned(ref: str | Path, revision: str | None = None) -> None:
-    """Refuse a reference that may change, if ``UNKNOT_PINNED_ONLY`` is set."""
+    """Raise an error for a reference that may change, if ``UNKNOT_PINNED_ONLY`` is set."""
     named = parse_ref(ref)
     if not os.environ.get("UNKNOT_PINNED_ONLY") or named is None or (Path(ref) / CONFIG).exists():
         return
     repo, revision = named[0], revision or named[1]
     if not COMMIT.fullmatch(revision or "") and not (revision is None and bundled_folder(repo)):
-        raise ValueError(f"{ref}: UNKNOT_PINNED_ONLY is set, so a commit must be named in full: {repo}@COMMIT.")
+        raise ValueError(f"{ref}: UNKNOT_PINNED_ONLY is set, which requires a full commit hash: {repo}@COMMIT.")
 
 
 WHERE = frozenset(inspect.signature(resolve).parameters) - {"ref", "fresh"}

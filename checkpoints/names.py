@@ -1,4 +1,4 @@
-"""Names of checkpoints, of repositories, of commits and of contents; and where the bundled checkpoints are."""
+"""Names of checkpoints, repositories, commits and contents, and the location of bundled checkpoints."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_ref(ref: str | Path) -> tuple[str, str | None] | None:
-    """Repository and revision that ``ref`` names, or None if it can only be a folder.
+    """Return repository and revision named by ``ref``, or None if it can only be a folder.
 
     >>> parse_ref("me/model@v1"), parse_ref("me/model"), parse_ref("runs/a/version_0/model")
     (('me/model', 'v1'), ('me/model', None), None)
@@ -25,19 +25,19 @@ def parse_ref(ref: str | Path) -> tuple[str, str | None] | None:
 
 
 def bundled_folder(repo: str) -> Path | None:
-    """Folder of a checkpoint that came with the package."""
+    """Return the folder of a bundled checkpoint."""
     organisation, _, name = repo.partition("/")
     folder = BUNDLED / name
     return folder if organisation == ORGANISATION and (folder / "config.json").is_file() else None
 
 
 def bundled_names() -> list[str]:
-    """Names of the checkpoints that came with the package."""
+    """Return the names of the bundled checkpoints."""
     return [f"{ORGANISATION}/{path.parent.name}" for path in sorted(BUNDLED.glob("*/config.json"))]
 
 
 def check_repo_id(repo_id: str) -> str:
-    """A repository's name as the Hub allows it.
+    """Return a repository name after checking it against the Hub's rules.
 
     >>> check_repo_id("me/my-model")
     'me/my-model'

@@ -1,7 +1,7 @@
-"""The ``unknot`` command. Help must answer at once, so nothing here imports torch before it has to.
+"""The ``unknot`` command. Help must be fast, so nothing here imports torch until it is needed.
 
-Each command is a module that owns its options and its code: ``add_to(commands)`` describes them and names the function
-that runs. It imports what is heavy inside that function.
+Each command is a module with its options and its code: ``add_to(commands)`` adds the options and sets the function to
+run. Heavy imports are inside that function.
 """
 
 import argparse
@@ -23,8 +23,8 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; errors that a user can fix are one line, without a traceback."""
-    if argv is None and "torch" not in sys.modules:  # this is the command, and not a call in somebody's program
+    """Run the command; errors that a user can fix are printed in one line, without a traceback."""
+    if argv is None and "torch" not in sys.modules:  # run as a command, not called from a program
         wait_passively()
         avoid_broken_amx()
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plain(message: str) -> str:
-    """One line for a terminal: names in it may be a stranger's, with control characters or without end."""
+    """Format a message as one line for a terminal: names in it may be untrusted."""
     words = " ".join(message[:10_000].split())
     return "".join(letter if letter.isprintable() else "�" for letter in words)[:2_000]
 
@@ -65,7 +65,7 @@ def _dispatch(argv: list[str]) -> int:
     for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):
         import_module(f"unknot.cli.{module}").add_to(commands)
     if COMMANDS.get(asked or "") == "fit" and not {"-h", "--help"} & set(argv[1:]):
-        from unknot.cli.fit import run_command  # LightningCLI parses these itself
+        from unknot.cli.fit import run_command  # these are parsed by LightningCLI
 
         return run_command(argv, modules)
     arguments = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""``python -m unknot.cli``."""
+"""Entry point of ``python -m unknot.cli``."""
 
 from unknot.cli import main
 

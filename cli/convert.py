@@ -6,7 +6,7 @@ from unknot.cli.parsing import Commands, command
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot convert``."""
+    """Add the options of ``unknot convert``."""
     parser = command(
         commands,
         "convert",
@@ -17,15 +17,17 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--from", dest="library", required=True, choices=("disent", "pythae"), help="the library")
     parser.add_argument("file", help="a state dict or Lightning checkpoint of disent; a folder that pythae saved")
     parser.add_argument("folder", help="where to save the model")
-    parser.add_argument("--model", metavar="NAME", help="class of the zoo (default: what pythae noted, or BetaVAE)")
-    parser.add_argument("--beta", type=float, metavar="X", help="strength that it was trained with, to train on")
+    parser.add_argument(
+        "--model", metavar="NAME", help="class of the zoo (default: the one recorded by pythae, or BetaVAE)"
+    )
+    parser.add_argument("--beta", type=float, metavar="X", help="beta of the original training, to continue training")
     parser.add_argument("--likelihood", metavar="NAME", help="bernoulli for models trained with cross-entropy")
     parser.add_argument("--image-shape", type=int, nargs=3, metavar=("C", "H", "W"), help="for dense layers of disent")
     parser.set_defaults(run=convert_command)
 
 
 def convert_command(arguments: argparse.Namespace) -> int:
-    """Read the weights, save the model, and say what it is."""
+    """Read the weights, save the model, and print a summary."""
     from pathlib import Path
 
     from unknot.zoo.conversion import convert

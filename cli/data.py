@@ -15,7 +15,7 @@ WIDTH = 100
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot data``."""
+    """Add the options of ``unknot data``."""
     parser = command(
         commands,
         "data",
@@ -30,7 +30,7 @@ def add_to(commands: Commands) -> None:
         actions, "prepare", "draw, download or convert a data set now", "unknot data prepare color_dsprites"
     )
     prepare.add_argument("name", help="a name from `unknot data list`")
-    prepare.add_argument("--check", action="store_true", help="read all of a prepared file to see that it is intact")
+    prepare.add_argument("--check", action="store_true", help="verify every pixel of a prepared file")
     show = command(
         actions,
         "show",
@@ -39,8 +39,8 @@ def add_to(commands: Commands) -> None:
         "unknot data show shapes3d --out pictures/shapes3d.png --seed 1",
     )
     show.add_argument("name", help="a name from `unknot data list`")
-    show.add_argument("--out", metavar="PNG", help="where to write (default: NAME.png)")
-    show.add_argument("--seed", type=int, default=0, help="of the samples (default: 0)")
+    show.add_argument("--out", metavar="PNG", help="file to write (default: NAME.png)")
+    show.add_argument("--seed", type=int, default=0, help="seed of the samples (default: 0)")
     parser.set_defaults(run=data_command)
 
 
@@ -70,7 +70,7 @@ def _prepare(name: str, check: bool) -> None:
     dataset = _find(name)
     dataset.prepare()
     if check and isinstance(dataset, GridDataset):
-        print("Every pixel is as it was written." if dataset.repair() else "It was damaged and has been made again.")
+        print("All pixels are intact." if dataset.repair() else "The file was damaged and has been rebuilt.")
     print(f"{name} is ready in {cache_dir()}.")
 
 
@@ -96,8 +96,8 @@ def _list() -> None:
     print(row(scenes.name, "endless", shape, "-", "-", "ready", scenes.license))
     print(f"    sets of up to {scenes.max_objects} objects")
     print("Add _32 to a name for images of 32 x 32 pixels, as in dsprites_32.")
-    print(f"Prepared data lives in {cache_dir()} (set UNKNOT_CACHE to move it).")
-    print(f"Files downloaded by hand belong in {cache_dir() / 'downloads'}.")
+    print(f"Prepared data is stored in {cache_dir()} (set UNKNOT_CACHE to move it).")
+    print(f"Put manually downloaded files in {cache_dir() / 'downloads'}.")
 
 
 def _state(dataset: "GroundTruthDataset") -> str:

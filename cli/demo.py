@@ -1,4 +1,4 @@
-"""``unknot demo``: load a bundled model, score it and draw it, in less than a minute and without a download."""
+"""``unknot demo``: load a bundled model, score it and draw it, in less than a minute and without downloads."""
 
 import argparse
 import textwrap
@@ -19,12 +19,14 @@ def add_to(commands: Commands) -> None:
         "unknot demo",
         "unknot demo --output /tmp/demo",
     )
-    parser.add_argument("--output", default="unknot-demo", metavar="FOLDER", help="(default: unknot-demo)")
+    parser.add_argument(
+        "--output", default="unknot-demo", metavar="FOLDER", help="folder for the pictures (default: unknot-demo)"
+    )
     parser.set_defaults(run=demo_command)
 
 
 def demo_command(arguments: argparse.Namespace) -> int:
-    """Load, score, draw."""
+    """Load, score and draw a bundled model."""
     import torch
 
     from unknot.datamodules import find_dataset
@@ -49,6 +51,6 @@ def demo_command(arguments: argparse.Namespace) -> int:
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     print("Look at   " + "\n          ".join(str(picture) for picture in pictures))
     print(f"Load it   {type(model).__name__}.from_pretrained({REF!r})")
-    print("Browse    unknot browse   (all checkpoints, with sliders for their codes)")
+    print("Browse    unknot browse   (all checkpoints, with sliders for their latents)")
     print("Train     unknot fit --config ada_gvae_dsprites")
     return 0

@@ -65,7 +65,7 @@ def in_plain_words(request: "Request") -> Iterator[None]:
     except MisconfigurationException as error:
         hint = " Take --trainer.accelerator auto or cpu." if "backend found" in str(error) else ""
         raise ValueError(f"{error}{hint}") from error
-    except ValueError as error:  # a DataModule that refuses its options comes wrapped too, a model does not
+    except ValueError as error:  # errors of a DataModule are wrapped too, those of a model are not
         raise ValueError(first_cause(str(error))) from error
     except SIGTERMException:
         raise Stopped from None
@@ -98,7 +98,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def class_names(*bases: type) -> list[str]:
-    """Return the names of our and imported classes that can be used for one of ``bases``."""
+    """Return the names of unknot's and imported classes that can be used for one of ``bases``."""
     names: set[str] = set()
     for package in (zoo, datamodules):
         names |= {name for name in package.__all__ if _is_one(getattr(package, name), bases)}

@@ -19,7 +19,7 @@ METRICS_HELP = (
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot evaluate``."""
+    """Add the options of ``unknot evaluate``."""
     parser = command(
         commands,
         "evaluate",
@@ -29,13 +29,13 @@ def add_to(commands: Commands) -> None:
         "unknot evaluate my/model --images photos --labels factors.csv",
     )
     parser.add_argument(
-        "ref", help="a run, which keeps the scores; a saved model; a bundled checkpoint; USER/REPO[@REVISION]"
+        "ref", help="a run, which stores the scores; a saved model; a bundled checkpoint; USER/REPO[@REVISION]"
     )
-    parser.add_argument("--dataset", help="data set to score on (default: the one it was trained on)")
+    parser.add_argument("--dataset", help="data set to score on (default: the training data set)")
     parser.add_argument("--images", metavar="FOLDER", help="score on your own images instead, with --labels")
-    parser.add_argument("--labels", metavar="CSV", help="table of their factors: the file in the first column")
+    parser.add_argument("--labels", metavar="CSV", help="table of their factors, with file names in the first column")
     parser.add_argument(
-        "--val-fraction", type=float, default=0.1, metavar="X", help="part of them to test on (default: 0.1)"
+        "--val-fraction", type=float, default=0.1, metavar="X", help="share of them to test on (default: 0.1)"
     )
     parser.add_argument(
         "--metrics",
@@ -46,15 +46,15 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--num-train", type=int, default=10_000, metavar="N", help="samples to fit on (default: 10000)")
     parser.add_argument("--num-test", type=int, default=5_000, metavar="N", help="samples to test on (default: 5000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    parser.add_argument("--repeats", type=int, default=1, help="draws to average over (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the samples (default: 0)")
+    parser.add_argument("--repeats", type=int, default=1, help="repetitions to average over (default: 1)")
     parser.add_argument("--json", metavar="FILE", help="also write the scores, with details, to a file")
-    parser.add_argument("--pictures", metavar="FOLDER", help="draw the factor-code matrices there")
+    parser.add_argument("--pictures", metavar="FOLDER", help="folder for plots of the factor-code matrices")
     parser.set_defaults(run=evaluate_command)
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
-    """Load a model, score it, print a table; write JSON and pictures where asked."""
+    """Load a model, score it and print a table; write JSON and plots if requested."""
     from unknot.hub import load
     from unknot.machine import keep_freed_memory
     from unknot.metrics import evaluate
@@ -84,7 +84,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     print(textwrap.indent(str(scores), "  "))
     if run:
         run.add_scores(scores)
-        print(f"The scores are kept in {run.path}.")
+        print(f"The scores are stored in {run.path}.")
     if arguments.json:
         print(f"All scores, with those of each factor, are in {scores.write(arguments.json)}.")
     if arguments.pictures:
@@ -93,7 +93,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> "RunFolder | None":
-    """The run that is scored, by its folder or that of its model."""
+    """Return the run to score, from its folder or that of its model."""
     from unknot.training import RunFolder
 
     path = Path(arguments.ref)
@@ -101,12 +101,12 @@ def _run(arguments: argparse.Namespace) -> "RunFolder | None":
     if run and path.resolve() not in (run.path.resolve(), run.model.resolve()):
         run = None
     if arguments.json and RunFolder.owner_of(arguments.json):
-        raise ValueError(f"{arguments.json} belongs to a run, which keeps its scores by itself: leave out --json.")
+        raise ValueError(f"{arguments.json} belongs to a run, which stores its scores itself: leave out --json.")
     return run
 
 
 def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") -> "GroundTruthDataset | ImageDataModule":
-    """Return the data that the options name, or else the data set that the model or the run names."""
+    """Return the data given by the options, or else the data set of the model or the run."""
     from unknot.datamodules import ImageDataModule, find_dataset
 
     if arguments.images or arguments.labels:
@@ -125,7 +125,7 @@ def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") ->
         return own
     if name is None:
         raise ValueError(
-            f"{arguments.ref} does not say what it was trained on: add --dataset NAME (see `unknot data list`), or "
+            f"{arguments.ref} does not record its training data: add --dataset NAME (see `unknot data list`), or "
             "--images FOLDER --labels CSV."
         )
     try:
@@ -140,7 +140,7 @@ def _data(arguments: argparse.Namespace, model: Any, run: "RunFolder | None") ->
 
 
 def _own_images(run: "RunFolder") -> "ImageDataModule | None":
-    """The user's own labelled images that a run was trained on."""
+    """Return the user's own labelled images that a run was trained on."""
     from unknot.datamodules import ImageDataModule
 
     part = run.settings().get("data", {})

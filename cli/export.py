@@ -6,7 +6,7 @@ from unknot.cli.parsing import Commands, command
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot export``."""
+    """Add the options of ``unknot export``."""
     parser = command(
         commands,
         "export",
@@ -27,7 +27,7 @@ def add_to(commands: Commands) -> None:
 
 
 def export_command(arguments: argparse.Namespace) -> int:
-    """Load a model, write the file, and say what its inputs and outputs are called."""
+    """Load a model, write the file, and print the names of its inputs and outputs."""
     from pathlib import Path
 
     from unknot.hub import load

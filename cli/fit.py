@@ -1,4 +1,4 @@
-"""``unknot fit | validate | test | predict``: their help, and their command lines."""
+"""``unknot fit | validate | test | predict``: their help and their command lines."""
 
 import os
 import shlex
@@ -60,16 +60,18 @@ def add_to(commands: Commands) -> None:
             parser.add_argument(
                 "--optimizer",
                 metavar="NAME",
-                help="of torch.optim, instead of Adam; --optimizer.KEY sets its arguments",
+                help="optimiser of torch.optim instead of Adam; --optimizer.KEY sets its arguments",
             )
             parser.add_argument(
-                "--lr_scheduler", metavar="NAME", help="of torch.optim.lr_scheduler, moved every step; likewise"
+                "--lr_scheduler",
+                metavar="NAME",
+                help="scheduler of torch.optim.lr_scheduler, stepped every step; --lr_scheduler.KEY sets its arguments",
             )
-        parser.add_argument("--seed_everything", metavar="SEED", help="of weights, noise and data")
+        parser.add_argument("--seed_everything", metavar="SEED", help="seed of weights, noise and data")
         if name == "fit":
-            parser.add_argument("--resume", metavar="RUN", help="continue a run from its folder, exactly")
+            parser.add_argument("--resume", metavar="RUN", help="continue a run exactly, from its folder")
             parser.add_argument(
-                "--checkpoint_every", metavar="STEPS", help="between saves of last.ckpt (default: 1000)"
+                "--checkpoint_every", metavar="STEPS", help="steps between saves of last.ckpt (default: 1000)"
             )
         parser.add_argument(imports.FLAG, metavar="MODULE", help=imports.HELP)
         parser.add_argument(
@@ -78,7 +80,7 @@ def add_to(commands: Commands) -> None:
             help="start from the weights of a checkpoint (bundled, USER/REPO, folder)",
         )
         parser.add_argument("--ckpt_path", metavar="FILE", help="start from this Lightning checkpoint")
-        parser.add_argument("--print_config", action="store_true", help="show the whole configuration and stop")
+        parser.add_argument("--print_config", action="store_true", help="print the whole configuration and exit")
         parser.add_argument("--help-all", action="store_true", help="show every argument of the Trainer too")
 
 
@@ -92,8 +94,8 @@ class Request:
 
 
 def run_command(argv: list[str], imported: Sequence[str]) -> int:
-    """Train, or validate, test or predict; the words after the command are LightningCLI's."""
-    # The modules of the zoo must be of the Lightning whose command line this is, here and in child processes.
+    """Train, validate, test or predict; the arguments after the command are LightningCLI's."""
+    # The zoo must use the same Lightning as this command line, here and in child processes.
     os.environ["UNKNOT_LIGHTNING"] = "pytorch_lightning"
     import signal
 
@@ -128,7 +130,7 @@ def run_command(argv: list[str], imported: Sequence[str]) -> int:
 
 
 def _read(training: "Training", request: Request, action: str, argv: list[str]) -> None:
-    """Read run and configurations from the command line; leave the rest to the parser."""
+    """Read the run and the configurations from the command line; leave the rest to the parser."""
     from unknot.training.run_folder import RunFolder
 
     words: list[str] = []
@@ -163,11 +165,11 @@ def _read(training: "Training", request: Request, action: str, argv: list[str]) 
 
 
 def _resume(training: "Training", request: Request, run: Any, action: str) -> None:
-    """Take the settings of a run; a job of a study is never changed."""
+    """Use the settings of a run; a job of a study is never changed."""
     from unknot.studies.study import BOOKKEEPING
     from unknot.training.run_folder import LAST
 
-    run.settings()  # says what is wrong with them
+    run.settings()  # raises an error if they are damaged
     given, request.words = request.words, ["--config", str(run.config)]
     request.files.append(str(run.config))
     options = {word.removeprefix("--trainer.").partition("=")[0] for word in given if word.startswith("--")}
@@ -200,7 +202,7 @@ def _resume(training: "Training", request: Request, run: Any, action: str) -> No
 
 
 def _resolved(path: Path) -> str:
-    """Return a configuration as the parser takes it: the file, or the text of one that has a base."""
+    """Return a configuration for the parser: the file, or the merged text of one with a base."""
     import yaml
 
     from unknot.training.fitting import check_source
@@ -219,7 +221,7 @@ def _imports(training: "Training") -> str:
 
 
 def _print_result(training: "Training", folder: Path) -> None:
-    """Print the folder, and the command to score the model."""
+    """Print the folder, and the command that scores the model."""
     if training.run is None or not training.run.is_trained():
         return
     from unknot.zoo import MODELS
@@ -249,9 +251,9 @@ def _look(training: "Training", action: str) -> None:
     if action != "predict":
         getattr(trainer, action)(cli.model, cli.datamodule, ckpt_path=state, weights_only=True)
         return
-    if trainer.world_size > 1:  # each process would have its own part
+    if trainer.world_size > 1:  # each process would write only its own part
         raise ValueError(
-            f"predict writes all latents, in order, to one file, but {trainer.world_size} processes were asked for. "
+            f"predict writes all latents, in order, to one file, but {trainer.world_size} processes were requested. "
             "Run it with --trainer.devices 1 --trainer.num_nodes 1."
         )
     batches = trainer.predict(cli.model, cli.datamodule, ckpt_path=state, weights_only=True)

@@ -39,16 +39,20 @@ def add_to(commands: Commands) -> None:
         "unknot hub list --min mig=0.3 --json",
         "HF_HUB_OFFLINE=1 unknot hub list",
     )
-    listing.add_argument("--dataset", metavar="NAME", help="trained on this data set")
-    listing.add_argument("--method", metavar="NAME", help="of this model, e.g. AdaGVAE")
-    listing.add_argument("--family", metavar="NAME", help="of this family, e.g. weak")
+    listing.add_argument("--dataset", metavar="NAME", help="only models trained on this data set")
+    listing.add_argument("--method", metavar="NAME", help="only this model, e.g. AdaGVAE")
+    listing.add_argument("--family", metavar="NAME", help="only this family, e.g. weak")
     listing.add_argument("--search", metavar="TEXT", help="part of the name")
-    listing.add_argument("--min", action="append", default=[], metavar="SCORE=X", help="at least; may be repeated")
-    listing.add_argument("--max", action="append", default=[], metavar="SCORE=X", help="at most; may be repeated")
     listing.add_argument(
-        "--sort", metavar="KEY", help="a score, modified, ref or bytes; -KEY (as --sort=-KEY) turns it"
+        "--min", action="append", default=[], metavar="SCORE=X", help="minimum of a score; may be repeated"
     )
-    listing.add_argument("--limit", type=int, metavar="N", help="how many at most")
+    listing.add_argument(
+        "--max", action="append", default=[], metavar="SCORE=X", help="maximum of a score; may be repeated"
+    )
+    listing.add_argument(
+        "--sort", metavar="KEY", help="a score, modified, ref or bytes; --sort=-KEY reverses the order"
+    )
+    listing.add_argument("--limit", type=int, metavar="N", help="maximum number of checkpoints")
     sources = ["bundled", "cached", "remote"]
     listing.add_argument(
         "--source",
@@ -57,11 +61,11 @@ def add_to(commands: Commands) -> None:
         metavar="{" + ",".join(sources) + "}",
         help="may be repeated",
     )
-    listing.add_argument("--json", action="store_true", help="as JSON instead of a table")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
     show = command(actions, "show", "card, scores and files of a checkpoint", "unknot hub show me/my-model@v1 --json")
     show.add_argument("ref", help="a bundled name, USER/REPO[@REVISION], or a folder")
-    show.add_argument("--json", action="store_true", help="as JSON")
+    show.add_argument("--json", action="store_true", help="print JSON")
 
     pull = command(
         actions,
@@ -71,7 +75,7 @@ def add_to(commands: Commands) -> None:
         "unknot hub pull me/my-model@v1 models/mine",
     )
     pull.add_argument("ref", help="USER/REPO[@REVISION], or a bundled name")
-    pull.add_argument("folder", nargs="?", help="where to put it (default: the client's cache)")
+    pull.add_argument("folder", nargs="?", help="destination (default: the client's cache)")
 
     push = command(
         actions,
@@ -83,11 +87,11 @@ def add_to(commands: Commands) -> None:
     push.add_argument("source", help="a run's folder, or a folder of a saved model, or any name that loads")
     push.add_argument("repo", help="USER/NAME")
     push.add_argument("--scores", metavar="FILE", help="JSON of `unknot evaluate --json` (default: those of the run)")
-    push.add_argument("--seed", type=int, help="of the training (default: the run's)")
-    push.add_argument("--train-command", metavar="TEXT", help="how it was trained (default: the run's)")
-    push.add_argument("--license", metavar="ID", help="of the weights, e.g. apache-2.0")
-    push.add_argument("--message", metavar="TEXT", help="of the commit")
-    push.add_argument("--force", action="store_true", help="overwrite what others changed in the meantime")
+    push.add_argument("--seed", type=int, help="seed of the training (default: that of the run)")
+    push.add_argument("--train-command", metavar="TEXT", help="command of the training (default: that of the run)")
+    push.add_argument("--license", metavar="ID", help="license of the weights, e.g. apache-2.0")
+    push.add_argument("--message", metavar="TEXT", help="message of the commit")
+    push.add_argument("--force", action="store_true", help="overwrite changes that others made in the meantime")
 
     bundled = command(
         actions,
@@ -99,13 +103,15 @@ def add_to(commands: Commands) -> None:
         former=["publish-shipped"],
     )
     bundled.add_argument("organisation", help="USER or organisation to publish them under")
-    bundled.add_argument("--only", nargs="+", metavar="NAME", help="some of the checkpoints (default: all)")
+    bundled.add_argument("--only", nargs="+", metavar="NAME", help="only these checkpoints (default: all)")
     bundled.add_argument("--space", metavar="NAME", help="also publish them as a page: a static Space of this name")
     for action in (push, bundled):
         action.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
-        action.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+        action.add_argument("--dry-run", action="store_true", help="print what would be sent, without sending it")
     for action in (listing, show, pull, push, bundled):
-        action.add_argument("--endpoint", metavar="URL", help="of the hub (default: HF_ENDPOINT or the public one)")
+        action.add_argument(
+            "--endpoint", metavar="URL", help="address of the hub (default: HF_ENDPOINT or the public one)"
+        )
 
     serve = command(
         actions,
@@ -114,16 +120,22 @@ def add_to(commands: Commands) -> None:
         "unknot hub serve lab-hub",
         "unknot hub serve lab-hub --host 0.0.0.0 --port 8000 --tokens tokens.txt",
     )
-    serve.add_argument("folder", help="where repositories are kept; made if it does not exist")
+    serve.add_argument("folder", help="folder of the repositories; created if it does not exist")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    serve.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    serve.add_argument("--port", type=int, default=8000, help="0 for any free port (default: 8000)")
     serve.add_argument(
         "--tokens", metavar="FILE", help="a line `USER TOKEN [admin]` for each user (default: made in the folder)"
     )
-    serve.add_argument("--name", action="append", default=[], help="further name that the hub is reached under")
-    serve.add_argument("--max-file", type=int, default=2048, metavar="MB", help="size of a file (default: 2048)")
+    serve.add_argument("--name", action="append", default=[], help="further host name of the hub")
     serve.add_argument(
-        "--quota", type=float, default=100, metavar="GB", help="what each namespace may store; 0: all (default: 100)"
+        "--max-file", type=int, default=2048, metavar="MB", help="maximum size of a file (default: 2048)"
+    )
+    serve.add_argument(
+        "--quota",
+        type=float,
+        default=100,
+        metavar="GB",
+        help="storage limit of each namespace; 0 for no limit (default: 100)",
     )
     parser.set_defaults(run=hub_command)
 
@@ -175,7 +187,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def print_table(rows: "list[Checkpoint]", first: list[str]) -> None:
-    """Print one line for each checkpoint: requested scores come first, then those that most have."""
+    """Print one line for each checkpoint, with requested scores first, then the most common ones."""
     from unknot.checkpoints.card import plain
     from unknot.metrics.registry import about
 
@@ -253,7 +265,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def plain_line(line: str) -> str:
-    """A line of a foreign card for the terminal: its spaces stay, control characters go."""
+    """Format a line of an untrusted card for the terminal: spaces stay, control characters are removed."""
     return "".join(letter for letter in line.expandtabs(4) if letter.isprintable())[:500]
 
 
@@ -263,7 +275,7 @@ def _pull(arguments: argparse.Namespace) -> int:
     folder = pull(arguments.ref, arguments.folder, arguments.endpoint)
     print(f"{arguments.ref} is in {folder}")
     if (folder / "training.yaml").is_file():
-        print("training.yaml names what `unknot fit --config` would run: read it first, as any program of a stranger.")
+        print("training.yaml names classes that `unknot fit --config` would run: read it first, as it is untrusted.")
     name = str(folder) if arguments.folder else arguments.ref
     print(f"Load it with unknot.hub.load({name!r}); score it with `unknot evaluate {name}`.")
     return 0
@@ -281,7 +293,7 @@ def _push(arguments: argparse.Namespace) -> int:
         from unknot.metrics.scores import Scores
 
         options["scores"] = Scores.read(arguments.scores)
-        options.pop("protocol", None)  # of other scores
+        options.pop("protocol", None)  # sorted by other scores
     given = {"seed": arguments.seed, "command": arguments.train_command, "license": arguments.license}
     options |= {name: value for name, value in given.items() if value is not None}
     push(

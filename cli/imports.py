@@ -9,9 +9,9 @@ HELP = "a module of yours that registers models, networks or data; may be repeat
 
 
 def take_imports(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Import the modules that ``--import`` names; return the other words, and the modules.
+    """Import the modules named by ``--import``; return the remaining arguments, and the modules.
 
-    As with ``python -m``, modules of the current folder are found; a file ``path/to/mine.py`` may be named too.
+    As with ``python -m``, modules in the current folder can be imported; a file ``path/to/mine.py`` works too.
     """
     rest: list[str] = []
     modules: list[str] = []

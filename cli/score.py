@@ -11,7 +11,7 @@ from unknot.cli.parsing import Commands, command
 
 
 def add_to(commands: Commands) -> None:
-    """The options of ``unknot score``."""
+    """Add the options of ``unknot score``."""
     parser = command(
         commands,
         "score",
@@ -24,29 +24,36 @@ def add_to(commands: Commands) -> None:
         "codes", help="codes [N, D]: .npy, .npz (an array called codes or the only one), .csv, .parquet"
     )
     parser.add_argument(
-        "factors", nargs="?", help="factors [N, F], a row for each row of codes; left out, they are in the first file"
+        "factors", nargs="?", help="factors [N, F], a row for each row of codes; by default read from the first file"
     )
     parser.add_argument("--metrics", nargs="+", default=["default"], metavar="NAME", help=METRICS_HELP)
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="of the factors (default: the header of a table)")
+    parser.add_argument(
+        "--names", nargs="+", metavar="NAME", help="names of the factors (default: the header of a table)"
+    )
     parser.add_argument(
         "--kinds",
         nargs="+",
         metavar="FACTOR=KIND",
         default=[],
-        help="categorical, ordered, circular or continuous (default: what the labels look like)",
+        help="categorical, ordered, circular or continuous (default: inferred from the labels)",
     )
     parser.add_argument("--bins", type=int, default=20, metavar="N", help="bins of continuous factors (default: 20)")
-    parser.add_argument("--binning", default="uniform", choices=["uniform", "quantile"], help="(default: %(default)s)")
+    parser.add_argument(
+        "--binning",
+        default="uniform",
+        choices=["uniform", "quantile"],
+        help="bins of equal width or of equal counts (default: %(default)s)",
+    )
     parser.add_argument("--num-train", type=int, default=10_000, metavar="N", help="rows to fit on (default: 10000)")
     parser.add_argument("--num-test", type=int, default=5_000, metavar="N", help="rows to test on (default: 5000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the split (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split (default: 0)")
     parser.add_argument("--repeats", type=int, default=1, help="splits to average over (default: 1)")
     parser.add_argument("--json", metavar="FILE", help="also write the scores, with details, to a file")
     parser.set_defaults(run=score_command)
 
 
 def score_command(arguments: argparse.Namespace) -> int:
-    """Read codes and factors, score them, print a table; write JSON where asked."""
+    """Read codes and factors, score them and print a table; write JSON if requested."""
     from unknot.metrics import score
 
     codes = read_codes(Path(arguments.codes))
@@ -84,7 +91,7 @@ def score_command(arguments: argparse.Namespace) -> int:
 
 
 def read_codes(path: Path) -> Any:
-    """Numbers ``[N, D]`` of a file."""
+    """Read codes ``[N, D]`` from a file."""
     import numpy as np
 
     if path.suffix in (".npy", ".npz"):
@@ -97,7 +104,7 @@ def read_codes(path: Path) -> Any:
 
 
 def read_labels(path: Path) -> Any:
-    """Labels ``[N, F]`` of a file, or columns by name."""
+    """Read labels ``[N, F]`` from a file, or columns by name."""
     return _array(path, "factors") if path.suffix in (".npy", ".npz") else _columns(path)
 
 
@@ -124,7 +131,7 @@ def _array(path: Path, name: str) -> Any:
 
 
 def _columns(path: Path) -> dict[str, Any]:
-    """Columns of a table by name."""
+    """Read the columns of a table by name."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     if path.suffix == ".parquet":
@@ -158,7 +165,7 @@ def _parquet(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or give a CSV file.") from None
     try:
         table = parquet.read_table(path)
-    except Exception as error:  # pyarrow raises many kinds
+    except Exception as error:  # pyarrow raises many kinds of errors
         raise ValueError(f"{path}: not a Parquet file that can be read ({type(error).__name__}).") from None
     return {name: table.column(name).to_pylist() for name in table.column_names}
 

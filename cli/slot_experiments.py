@@ -23,7 +23,7 @@ NAMES = [f"{threshold:g}" for threshold in THRESHOLDS]
 
 
 def run_experiment(arguments: argparse.Namespace) -> int:
-    """Load checkpoints, run one experiment, print its table; write pictures and numbers where asked."""
+    """Load checkpoints, run one experiment and print its table; write pictures and numbers if requested."""
     if min(arguments.images, arguments.draws) < 1:
         raise ValueError(f"--images and --draws must be positive, got {arguments.images} and {arguments.draws}.")
     models = {ref: load(ref).eval() for ref in arguments.refs}
@@ -46,7 +46,7 @@ def run_experiment(arguments: argparse.Namespace) -> int:
 
 
 def scores(model: Any, batch: SetBatch, arguments: argparse.Namespace, **options: Any) -> dict[str, Any]:
-    """Average precision in percent at each threshold: its mean over draws of initial slots, and each draw's."""
+    """Return average precision in percent at each threshold: the mean over draws of initial slots, and each draw."""
     measured = set_scores(model, batch, arguments.draws, arguments.seed, **options)
     draws = [[100 * parts[str(i)] for parts in measured.details.values()] for i in range(arguments.draws)]
     return {"ap": {name: 100 * value for name, value in zip(NAMES, measured.values(), strict=True)}, "draws": draws}
@@ -56,7 +56,7 @@ def scores(model: Any, batch: SetBatch, arguments: argparse.Namespace, **options
 
 
 def thresholds_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """AP at ∞, 1, 0.5, 0.25 and 0.125 for each checkpoint; also how the loss and its weights are compared."""
+    """AP at ∞, 1, 0.5, 0.25 and 0.125 for each checkpoint, comparing losses and their weights."""
     results = {}
     _title(arguments, "AP in % at distance thresholds")
     _row("", NAMES)
@@ -74,7 +74,7 @@ def thresholds_experiment(models: dict[str, Any], arguments: argparse.Namespace)
 
 
 def iterations_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """AP when tested with 3 to 7 iterations."""
+    """AP for 3 to 7 iterations at test time."""
     steps = range(arguments.first or 3, (arguments.last or 7) + 1)
     _title(arguments, "AP in % by iterations at test time")
 
@@ -97,7 +97,7 @@ def objects_experiment(models: dict[str, Any], arguments: argparse.Namespace) ->
 
 
 def attention_experiment(models: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The adjusted Rand index, without the background, of attention (or of an autoencoder's masks) at 32 x 32."""
+    """Adjusted Rand index, without the background, of attention (or of an autoencoder's masks) at 32 x 32."""
     results: dict[str, Any] = {}
     _title(arguments, "ARI in % of the slots' attention, without the background")
     for ref, model in models.items():
@@ -141,7 +141,7 @@ def label(ref: str, model: Any) -> str:
 
 
 def slug(ref: str) -> str:
-    """A name for files."""
+    """Return a name for files."""
     return "-".join("".join(c if c.isalnum() else " " for c in ref).split())[-80:]
 
 

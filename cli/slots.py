@@ -33,17 +33,21 @@ def add_to(commands: Commands) -> None:
             "--data",
             default="clevr_scenes",
             metavar="NAME|FOLDER",
-            help="clevr_scenes draws new scenes; else a folder of CLEVR (default: clevr_scenes)",
+            help="clevr_scenes to draw new scenes, or a folder of CLEVR (default: clevr_scenes)",
         )
-        experiment.add_argument("--split", choices=["train", "val"], default="val", help="of the folder (default: val)")
-        experiment.add_argument("--redraw", action="store_true", help="draw the layouts of the folder, with masks")
-        experiment.add_argument("--images", type=int, default=512, metavar="N", help="scenes at most (default: 512)")
-        experiment.add_argument("--draws", type=int, default=1, metavar="N", help="of initial slots (default: 1)")
-        experiment.add_argument("--seed", type=int, default=0, help="of scenes and slots (default: 0)")
-        experiment.add_argument("--output", metavar="FOLDER", help="write pictures and a JSON file there")
+        experiment.add_argument(
+            "--split", choices=["train", "val"], default="val", help="split of the folder (default: val)"
+        )
+        experiment.add_argument("--redraw", action="store_true", help="render the layouts of the folder, with masks")
+        experiment.add_argument(
+            "--images", type=int, default=512, metavar="N", help="maximum number of scenes (default: 512)"
+        )
+        experiment.add_argument("--draws", type=int, default=1, metavar="N", help="draws of initial slots (default: 1)")
+        experiment.add_argument("--seed", type=int, default=0, help="seed of scenes and slots (default: 0)")
+        experiment.add_argument("--output", metavar="FOLDER", help="folder for pictures and a JSON file")
         if name != "objects":
             experiment.add_argument(
-                "--most", type=int, default=10, metavar="N", help="objects of a scene (default: 10)"
+                "--most", type=int, default=10, metavar="N", help="maximum number of objects of a scene (default: 10)"
             )
         if span:
             experiment.add_argument("--first", type=int, metavar="N", help=f"from here (default: {span})")

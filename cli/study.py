@@ -44,19 +44,19 @@ def add_to(commands: Commands) -> None:
         "unknot study run unsupervised --ray auto                           # on a running Ray cluster",
     )
     run.add_argument("study", help="a bundled study, a YAML file, or the folder of a study to resume")
-    run.add_argument("--folder", metavar="DIR", help="where its files go (default: runs/NAME)")
-    run.add_argument("--plan", action="store_true", help="only write the folder and its plan, for shards to start from")
+    run.add_argument("--folder", metavar="DIR", help="folder for its files (default: runs/NAME)")
+    run.add_argument("--plan", action="store_true", help="only write the folder and its plan, for shards")
     retry = command(
         actions, "retry", "run failed jobs again, then the rest", "unknot study retry runs/dsprites32 --jobs 1"
     )
-    retry.add_argument("folder", help="of a study")
+    retry.add_argument("folder", help="folder of a study")
     for action in (run, retry):
         _where(action)
     for action in (show, run, retry):
         action.add_argument(imports.FLAG, metavar="MODULE", help=imports.HELP)
     status = command(actions, "status", "how far a study is, and what failed", "unknot study status runs/dsprites32")
-    status.add_argument("folder", help="of a study")
-    status.add_argument("--failed", action="store_true", help="all failed jobs with their tracebacks")
+    status.add_argument("folder", help="folder of a study")
+    status.add_argument("--failed", action="store_true", help="show all failed jobs with their tracebacks")
     table = command(
         actions,
         "table",
@@ -66,10 +66,10 @@ def add_to(commands: Commands) -> None:
         "unknot study table here/dsprites32 there/dsprites32 table.csv --out all.csv",
     )
     table.add_argument(
-        "sources", nargs="+", metavar="DIR", help="of a study; or several, also (bundled) tables, to be merged into one"
+        "sources", nargs="+", metavar="DIR", help="folder of a study, or several folders and (bundled) tables to merge"
     )
     table.add_argument("--out", metavar="FILE", help="*.csv or *.parquet (default: both, in the folder)")
-    table.add_argument("--ship", action="store_true", help="write what is done as a table of the package itself")
+    table.add_argument("--ship", action="store_true", help="write the finished jobs as a table of the package itself")
     report = command(
         actions,
         "report",
@@ -84,12 +84,12 @@ def add_to(commands: Commands) -> None:
         metavar="RESULTS",
         help="the folder of a study, a table (.csv, .parquet, .json), or a bundled table; several are merged",
     )
-    report.add_argument("--out", metavar="FOLDER", help="for page, figures and tables (default: RESULTS/report)")
-    report.add_argument("--only", nargs="+", metavar="NAME", help="some of the analyses")
+    report.add_argument("--out", metavar="FOLDER", help="folder for page, figures and tables (default: RESULTS/report)")
+    report.add_argument("--only", nargs="+", metavar="NAME", help="only these analyses")
     report.add_argument(
-        "--resamples", type=int, default=500, metavar="N", help="of bootstraps and permutations (default: 500)"
+        "--resamples", type=int, default=500, metavar="N", help="number of bootstraps and permutations (default: 500)"
     )
-    report.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
+    report.add_argument("--seed", type=int, default=0, help="seed of bootstraps and permutations (default: 0)")
     parser.set_defaults(run=study_command)
 
 
@@ -98,7 +98,7 @@ def _where(action: argparse.ArgumentParser) -> None:
     either = action.add_mutually_exclusive_group()
     options = [
         add("--jobs", type=int, metavar="N", help="how many at a time (default: one per core, or GPU share)"),
-        add("--threads", type=int, default=1, metavar="N", help="of each job (default: 1)"),
+        add("--threads", type=int, default=1, metavar="N", help="threads of each job (default: 1)"),
         add("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, the CPU)"),
         add("--gpus-per-job", type=float, default=1.0, metavar="X", help="part of a GPU for each job (default: 1)"),
         either.add_argument("--shard", metavar="I/N", help="only the I-th of N equal parts, from 1"),
@@ -177,7 +177,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"{clear_errors(folder, plan)} failed jobs are retried.", file=sys.stderr)
     elif Path(arguments.study, "plan.json").is_file():
         if arguments.folder:
-            raise ValueError(f"{arguments.study} is the folder of a study already: leave out --folder.")
+            raise ValueError(f"{arguments.study} is already the folder of a study: leave out --folder.")
         folder = Path(arguments.study)
         plan = read_plan(folder, arguments.imported)
     else:
@@ -187,14 +187,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "run" and arguments.plan:
         print(f"{len(plan.jobs):,} jobs are planned. Run them with: unknot study run {folder}")
         return 0
-    before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that takes the machine back says so by this signal
+    before = signal.signal(signal.SIGTERM, _interrupt)  # a cluster that reclaims the machine sends this signal
     try:
         summary: Summary = run(plan, folder, executor, options=_as_given(arguments))
     finally:
         signal.signal(signal.SIGTERM, before)
     if not summary.stopped:
         print(f"The table: unknot study table {folder}", file=sys.stderr)
-    interrupted = 130 if summary.stopped == INTERRUPTED else 1  # as of any program that Ctrl-C ended
+    interrupted = 130 if summary.stopped == INTERRUPTED else 1  # exit code of a program ended by Ctrl-C
     return interrupted if summary.stopped else int(bool(summary.failed))
 
 
@@ -203,7 +203,7 @@ def _interrupt(*_: Any) -> None:
 
 
 def _as_given(arguments: argparse.Namespace) -> str:
-    """The options of a run that are not the defaults, as words of a command line."""
+    """Return the options of a run that are not the defaults, as command-line arguments."""
     words = []
     for option in arguments.where:
         value = getattr(arguments, option.dest)
@@ -226,7 +226,7 @@ def _executor(arguments: argparse.Namespace) -> "Executor":
     if arguments.shard:
         index, slash, count = arguments.shard.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal()):
-            raise ValueError(f"--shard {arguments.shard}: expected which part of how many, as in 3/64.")
+            raise ValueError(f"--shard {arguments.shard}: expected PART/COUNT, as in 3/64.")
         return Shard(int(index), int(count), **where)
     if arguments.ray:
         del where["gpus"]
@@ -298,7 +298,7 @@ def _report(arguments: argparse.Namespace) -> int:
     source = sources[0]
     if len(sources) > 1:
         if not arguments.out:
-            raise ValueError("Where shall the report of several go? Name a folder (--out).")
+            raise ValueError("A report of several results needs a folder: add --out FOLDER.")
         table, folder = results(*sources), Path(arguments.out)
     elif source.is_dir():
         table, folder = results(source), source / "report"

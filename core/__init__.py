@@ -10,7 +10,7 @@ Import what you need from the sub-packages::
 from pathlib import Path
 
 __version__: str
-__path__.append(str(Path(__file__).with_name("former")))  # modules whose names of version 0.1.0 warn for one release
+__path__.append(str(Path(__file__).with_name("former")))  # old names of modules warn for one release
 
 
 def __getattr__(name: str) -> str:

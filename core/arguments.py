@@ -116,7 +116,7 @@ def signature_of(cls: type[Any]) -> inspect.Signature:
         if "__init__" in vars(base):
             parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
             own = [parameter for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
-            # What comes from further bases can be given by name alone.
+            # Arguments of further bases are keyword-only.
             more = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own] if collected else own
             collected |= {parameter.name: parameter for parameter in more if parameter.name not in collected}
             if len(own) == len(parameters):
@@ -133,7 +133,7 @@ class ShowsArguments:
     __signature__: inspect.Signature
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Refuse an unknown argument of our classes; a user's class may take names that its signature does not show."""
+        """Raise an error for unknown arguments of our classes; users' classes may accept other names."""
         known = cls.__signature__.parameters
         if (unknown := next((name for name in keywords if name not in known), None)) and _is_ours(cls):
             raise TypeError(f"{cls.__name__} has no argument {unknown!r}. {did_you_mean(unknown, known)}")

@@ -31,7 +31,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
     Readers see the old file or the new one, never a part; several processes may write at the same time.
 
     Args:
-        path: the file; folders above it are made.
+        path: the file; its parent folders are created.
         durable: write the content and the rename to the disk before returning, so that both survive a power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, from the system's memory to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     if path.is_dir() and os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -72,7 +72,7 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """Read a regular file of at most ``limit`` bytes; of a longer one no more than that is read.
+    """Read a regular file of at most ``limit`` bytes, without reading more of a longer one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ def read_json(path: Path, limit: int = 64 << 20) -> Any:
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1, durable: bool = False) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     with replacing(path, durable) as beside:
         beside.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
 
@@ -128,10 +128,10 @@ def _sha256_of(path: Path, *version: int) -> str:
 
 
 class Cache(Generic[K, V]):
-    """Cache of the values that were used last, as many as their weights allow.
+    """Least-recently-used cache with a limit on the sum of weights.
 
     Args:
-        limit: sum of the weights. A heavier value is returned and not kept.
+        limit: maximum sum of the weights. A heavier value is returned and not cached.
 
     >>> cache = Cache(limit=10)
     >>> [cache.get(key, lambda: key * 4, len) for key in ("a", "b", "c", "a")]
@@ -146,7 +146,7 @@ class Cache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V], weigh: Callable[[V], int]) -> V:
-        """Return the value of a key, made if it is not cached. Two threads that ask at once may both make it."""
+        """Return the value of a key, made if it is not cached. Two concurrent threads may both make it."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -163,7 +163,7 @@ class Cache(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         with self._lock:
             self._values.clear()
             self.weight = 0

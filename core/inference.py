@@ -14,7 +14,7 @@ from unknot.randomness import kept_generators, seed_device
 def evaluation_mode(model: Any) -> Iterator[None]:
     """Put a model into evaluation mode, and afterwards restore the mode of each module, as some may be frozen.
 
-    A function has no modes.
+    A function is left unchanged.
     """
     modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
     try:
@@ -47,5 +47,5 @@ def representation(model: Any) -> Callable[[Tensor], Any]:
     if not isinstance(model, nn.Module):
         return represent
     device = device_of(model)
-    # The model itself refuses other types, with a reason.
+    # The model itself raises an error for other types.
     return lambda images: represent(images.to(device) if isinstance(images, Tensor) else images)

@@ -1,4 +1,4 @@
-"""Labels as people have them: numbers, truth values, texts and categories, some missing, read as integer classes.
+"""Labels as integer classes, read from numbers, booleans, strings and categories, some of them missing.
 
 Metrics and tables of labels read columns with :func:`read_column`, so that the same label means the same everywhere. A
 class of -1 stands for a missing label.
@@ -22,10 +22,10 @@ MISSING = -1
 
 
 class Column(NamedTuple):
-    """One factor: its classes ``[N]``, -1 where it is missing, what they stand for, and its kind.
+    """One factor: its classes ``[N]``, -1 where missing, their meaning, and the kind of the factor.
 
-    ``values`` has the value of each class that occurs, by class: a number, a text, or ``(low, high)`` of a bin.
-    ``numbers`` holds the labels themselves, NaN where they are missing, and None for texts.
+    ``values`` maps each class that occurs to its value: a number, a string, or ``(low, high)`` of a bin. ``numbers``
+    holds the labels themselves, NaN where missing; it is None for strings.
     """
 
     classes: npt.NDArray[np.int64]
@@ -44,17 +44,17 @@ def read_column(
 ) -> Column:
     """Read the labels of one factor as integer classes.
 
-    Integers, integral floats and truth values keep their value as their class. Texts and categories are numbered in
-    sorted or in their own order. NaN, None, empty texts and -1 are missing. Fractions of at most ``bins`` different
-    values are numbered in order; of more, they are continuous and cut into bins.
+    Integers, integral floats and booleans keep their value as their class. Strings and categories are numbered in
+    sorted order or in their own order. NaN, None, empty strings and -1 are missing. Fractions of at most ``bins``
+    different values are numbered in order; with more values, they are continuous and cut into bins.
 
     Args:
-        labels: ``[N]``, NumPy, a column of pandas, or a list.
-        kind: ``"categorical"``, ``"ordered"``, ``"circular"`` or ``"continuous"``; by default what the labels look
-            like. A factor that is ``"continuous"`` is cut into bins whatever its values are.
+        labels: labels ``[N]`` as a NumPy array, a pandas column, or a list.
+        kind: ``"categorical"``, ``"ordered"``, ``"circular"`` or ``"continuous"``; by default inferred from the labels.
+            A ``"continuous"`` factor is always cut into bins.
         bins: number of bins of a continuous factor.
         binning: ``"uniform"`` for bins of equal width, ``"quantile"`` for bins of about equally many labels.
-        name: of the factor, for messages.
+        name: name of the factor, for messages.
 
     >>> read_column([0.0, 1.0, float("nan"), -1.0]).classes.tolist()
     [0, 1, -1, -1]
@@ -87,7 +87,7 @@ def read_column(
     if array.dtype.kind == "b":
         return _of_integers(array.astype(np.int64), kind or "categorical")
     if array.dtype.kind not in "fiu":
-        raise ValueError(f"The labels of {name} must be numbers, truth values or texts, got {array.dtype}.")
+        raise ValueError(f"The labels of {name} must be numbers, booleans or strings, got {array.dtype}.")
     if array.dtype.kind in "iu" and kind != "continuous":
         return _of_integers(array.astype(np.int64), kind or "ordered")
     return _of_floats(array.astype(np.float64), kind, bins, binning, name)
@@ -105,7 +105,7 @@ def discretize(values: Any, bins: int = BINS, method: Binning = "uniform") -> np
         values: continuous factors or codes.
         bins: number of bins.
         method: ``"uniform"`` for bins of equal width between the extremes, as disentanglement_lib bins codes;
-            ``"quantile"`` for bins of about equally many values, of which ties make fewer.
+            ``"quantile"`` for bins of about equally many values; ties can reduce their number.
 
     >>> discretize(np.array([0.0, 0.49, 0.5, 1.0]), bins=2).tolist()
     [0, 0, 1, 1]
@@ -125,7 +125,7 @@ def discretize(values: Any, bins: int = BINS, method: Binning = "uniform") -> np
 
 
 def columns_of(factors: Any) -> tuple[list[Any], list[str] | None]:
-    """Columns of a table ``[N, F]`` and their names, where it has any: of pandas, NumPy, torch, JAX, or lists.
+    """Return the columns of a table ``[N, F]`` from pandas, NumPy, torch, JAX or lists, and their names if it has any.
 
     >>> [list(map(str, column)) for column in columns_of([["a", 1], ["b", 2]])[0]]
     [['a', 'b'], ['1', '2']]
@@ -150,13 +150,13 @@ def _as_array(values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except ValueError:
         raise ValueError("factors must have shape [N, F], got rows of different lengths.") from None
-    if array.dtype.kind in "US" and isinstance(values, Sequence):  # keep None and numbers as they are
+    if array.dtype.kind in "US" and isinstance(values, Sequence):  # keep None and numbers unchanged
         array = np.array([list(row) for row in values], dtype=object) if array.ndim == 2 else array
     return array
 
 
 def _texts(array: npt.NDArray[Any]) -> list[Any]:
-    """Labels as they are, with None for those that are missing."""
+    """Return labels unchanged, with None for missing ones."""
     return [None if _is_missing(value) else value for value in array.tolist()]
 
 
@@ -169,7 +169,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _parsed(values: list[Any]) -> npt.NDArray[Any] | None:
-    """Numbers, where all that is not missing is one, or the text of one."""
+    """Convert values to numbers, if all that are not missing are numbers or strings of numbers."""
     try:
         return np.array([np.nan if value is None else float(value) for value in values])
     except (TypeError, ValueError):
@@ -209,13 +209,13 @@ def _of_floats(array: npt.NDArray[np.float64], kind: Kind | None, bins: int, bin
 def _bin(
     column: npt.NDArray[np.float64], bins: int, method: Binning
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Bin of each number, -1 for NaN, and the edges of the bins."""
+    """Return the bin of each number, -1 for NaN, and the edges of the bins."""
     missing = np.isnan(column)
     known = column[~missing] if missing.any() else column
     if not known.size:
         return np.full(len(column), MISSING), np.zeros(bins + 1)
-    # Edges as np.histogram places them, but it refuses columns whose range is too small for that many floats; the
-    # last edge is dropped so that the maximum falls into the last bin.
+    # Edges as in np.histogram, which does not accept columns whose range is too small for that many floats; the last
+    # edge is dropped so that the maximum falls into the last bin.
     if method == "uniform":
         edges = np.linspace(known.min(), known.max(), bins + 1)
     else:

@@ -1,4 +1,4 @@
-"""Packages whose names are imported on first use, so that a light name does not load heavy modules."""
+"""Lazy packages: names are imported on first use, so that a light name does not load heavy modules."""
 
 import sys
 import warnings
@@ -21,14 +21,14 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = import_module(f"{package}.{homes[name] or name}")
         value = getattr(home, name) if homes[name] else home
-        setattr(sys.modules[package], name, value)  # found at once from now on
+        setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
     return __getattr__
 
 
 class _Moved(ModuleType):
-    """The former name of a module, which warns when somebody uses it."""
+    """Former name of a module, which warns when it is used."""
 
     def __init__(self, former: str, present: str) -> None:
         super().__init__(former)

@@ -1,9 +1,9 @@
 """One Lightning for the whole package: ``from unknot.lightning import pl``.
 
-The framework is distributed twice, as ``pytorch_lightning`` and as ``lightning``, and the Trainer of one refuses
-the modules of the other. We build on ``pytorch_lightning``, unless the program has already imported
-``lightning.pytorch`` and not the other: then its Trainer is the one our modules will meet, and we build on that.
-``UNKNOT_LIGHTNING=lightning`` (or ``pytorch_lightning``) decides by hand.
+The framework is distributed twice, as ``pytorch_lightning`` and as ``lightning``, and the Trainer of one refuses the
+modules of the other. We build on ``pytorch_lightning``, unless the program has already imported ``lightning.pytorch``
+and not the other: then its Trainer is the one our modules will meet, and we build on that. Set
+``UNKNOT_LIGHTNING=lightning`` (or ``pytorch_lightning``) to choose explicitly.
 """
 
 import os
@@ -16,7 +16,7 @@ OLD, NEW = "pytorch_lightning", "lightning.pytorch"
 
 
 class _WarnOfTheOther(MetaPathFinder):
-    """Finds nothing; says what to do when the other Lightning is imported after ours was settled."""
+    """Import hook that warns when the other Lightning is imported after one was chosen."""
 
     def __init__(self, ours: str, other: str) -> None:
         self.ours, self.other = ours, other
@@ -42,7 +42,7 @@ else:
     if _choice == "lightning":
         import lightning.pytorch as pl
 
-        # Worker processes may import us before Lightning; they must come to the same choice.
+        # Worker processes may import unknot before Lightning; they must make the same choice.
         os.environ["UNKNOT_LIGHTNING"] = _choice
         sys.meta_path.insert(0, _WarnOfTheOther(NEW, OLD))
     else:
@@ -76,7 +76,7 @@ def values_due(trainer: "pl.Trainer") -> bool:
 
 
 def correct_step(trainer: "pl.Trainer", step: int) -> None:
-    """Log the next step as ``step``, where Lightning would leave one out: it does for a run resumed at its end."""
+    """Log the next step as ``step``: Lightning would skip one for a run resumed at its end."""
     loop = trainer.fit_loop.epoch_loop
     if loop._batches_that_stepped == step + 1:
         loop._batches_that_stepped = step

@@ -1,4 +1,4 @@
-"""The machine that a process runs on: how threads wait, freed memory, the processor's instructions, and the commit.
+"""Process and machine settings: waiting threads, freed memory, CPU instructions, and the commit of the code.
 
 Nothing here changes a process when it is imported. The ``unknot`` command makes these choices, and a program can::
 
@@ -31,12 +31,12 @@ TILE_LEAF = 0x1D
 
 
 def wait_passively() -> bool:
-    """Let the threads of OpenMP sleep while they wait, and return whether they will.
+    """Let OpenMP threads sleep while they wait, and return whether they will.
 
-    PyTorch's threads spin while they wait for each other, by the habit of OpenMP. Beside any other busy process that is
-    what they mostly do: a training with two threads on two cores falls to a fraction of its speed, which
-    ``benchmarks/training.py`` measures. Sets ``OMP_WAIT_POLICY`` of this process and its children, unless the
-    environment says otherwise. OpenMP reads it when torch is imported; later it has no effect, and a warning says so.
+    PyTorch's threads spin while they wait for each other, as is OpenMP's default. Next to another busy process this is
+    what they mostly do: training with two threads on two cores drops to a fraction of its speed, as
+    ``benchmarks/training.py`` measures. Sets ``OMP_WAIT_POLICY`` of this process and its children, unless the it is
+    already set. OpenMP reads it when torch is imported; a later call has no effect and warns.
     """
     if any(os.environ.get(name) for name in WAITING):
         return os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
@@ -52,10 +52,11 @@ def wait_passively() -> bool:
 
 
 def sensible_threads() -> int | None:
-    """Return the threads to train a small network with: the cores, at most :data:`MOST`; ``None`` where the user chose.
+    """Return the number of threads for a small network: the cores, at most :data:`MOST`; ``None`` if the user chose
+    one.
 
-    It does not depend on what else the machine is doing: sums come out differently in the last bit with another number
-    of threads, and the same command should give the same model.
+    It does not depend on the load of the machine: sums differ in the last bit with another number of threads, and the
+    same command should produce the same model.
     """
     if os.environ.get("OMP_NUM_THREADS") or os.environ.get("MKL_NUM_THREADS"):
         return None
@@ -67,11 +68,11 @@ def sensible_threads() -> int | None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory instead of giving it back to the kernel.
+    """Let glibc keep freed memory instead of returning it to the kernel.
 
-    A training step on a CPU frees and takes tens of megabytes. By default they come from the kernel again, page by
-    page, which is about a quarter of a step (measured in ``benchmarks/training.py``). Does nothing on other
-    systems, or where the user has set glibc's own ``MALLOC_TRIM_THRESHOLD_`` or ``MALLOC_MMAP_THRESHOLD_``.
+    A training step on a CPU frees and allocates tens of megabytes. By default they come from the kernel again, page by
+    page, which takes about a quarter of a step (measured in ``benchmarks/training.py``). Does nothing on other systems,
+    or if the user has set glibc's ``MALLOC_TRIM_THRESHOLD_`` or ``MALLOC_MMAP_THRESHOLD_``.
     """
     chosen = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys()
     if platform.libc_ver()[0] != "glibc" or chosen:
@@ -85,12 +86,12 @@ def keep_freed_memory() -> None:
 
 
 def avoid_broken_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Let oneDNN go without AMX where it is announced without its shape, and return whether that is so.
+    """Disable AMX in oneDNN if the machine announces it without tile shapes, and return whether it does.
 
     Some virtual machines announce AMX, the matrix units for bfloat16, but not the shape of its tiles. oneDNN, which
-    runs PyTorch's convolutions and products on a CPU, then sets the tiles up with no rows, and the first bfloat16
+    runs PyTorch's convolutions and products on a CPU, then configures tiles without rows, and the first bfloat16
     product ends the process with "Illegal instruction". Sets ``ONEDNN_MAX_CPU_ISA`` of this process and its children,
-    unless the environment has it. Linux only.
+    unless it is already set. Linux only.
     """
     try:
         lines = cpuinfo.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()  # of the first core
@@ -112,7 +113,7 @@ def commit() -> str | None:
     """Return the commit of this code, with ``-dirty`` if a Python file was changed since; ``None`` outside a clone."""
     here = Path(__file__).resolve()
     where = here.parent.parent
-    # Somebody's own repository may have a .venv with this package in it: its commits are not ours.
+    # A user's repository may contain a .venv with this package: its commits are not those of unknot.
     if not (where / ".git").exists() or not (where / "core" / here.name).exists():
         return None
     git = ["git", "-C", str(where)]

@@ -1,4 +1,4 @@
-"""Random streams that are addressed by a counter instead of being carried as a state."""
+"""Random streams addressed by a counter instead of a stored state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import torch
 
 
 class Stream(IntEnum):
-    """Purpose of a random stream; part of its key, so that two streams of one seed never share their bits."""
+    """Purpose of a random stream; part of its key, so that two streams of one seed never share random numbers."""
 
     TRAIN_DATA = 0
     HELD_OUT_DATA = 1
@@ -22,13 +22,13 @@ class Stream(IntEnum):
 def derive_seed(*key: int) -> int:
     """Hash integers, such as (seed, stream, rank, batch index), into one well-mixed 63-bit seed.
 
-    What a training run draws in step n is then a function of n alone: nothing has to be saved to resume it
-    exactly, and no two ranks, workers or steps share a stream.
+    The random numbers of step n are then a function of n alone: nothing has to be saved to resume a run exactly, and no
+    two ranks, workers or steps share a stream.
 
     >>> derive_seed(0, 1) != derive_seed(1, 0)
     True
     """
-    # SeedSequence takes non-negative integers only; torch hands out seeds of the full signed 64-bit range.
+    # SeedSequence takes non-negative integers only; torch returns seeds of the full signed 64-bit range.
     words = [k & 0xFFFF_FFFF_FFFF_FFFF for k in key]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -36,7 +36,7 @@ def derive_seed(*key: int) -> int:
 def seed_device(seed: int, device: torch.device) -> None:
     """Seed the global generators of the CPU and of ``device``.
 
-    ``torch.manual_seed`` does it for every kind of device there could be, which takes a good part of a millisecond.
+    ``torch.manual_seed`` seeds every kind of device, which takes a large part of a millisecond.
     """
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
@@ -45,7 +45,7 @@ def seed_device(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Restore the global generators of the CPU and of ``device`` after the block, whatever happens in it.
+    """Restore the global generators of the CPU and of ``device`` after the block.
 
     >>> state = torch.get_rng_state()
     >>> with kept_generators():
@@ -69,7 +69,7 @@ def generator_states(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def restore_generators(states: dict[str, torch.Tensor]) -> None:
-    """Set the global generators to what :func:`generator_states` gave."""
+    """Set the global generators to the result of :func:`generator_states`."""
     for name, state in states.items():
         device = torch.device(name)
         if device.type == "cpu":
@@ -79,4 +79,4 @@ def restore_generators(states: dict[str, torch.Tensor]) -> None:
 
 
 def _one_of_many(device: torch.device) -> tuple[torch.device, ...]:
-    return () if device.type == "mps" else (device,)  # of which there is only one
+    return () if device.type == "mps" else (device,)  # there is only one such device

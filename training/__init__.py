@@ -1,4 +1,6 @@
-"""One training run, from Python, the shell or a study: what is trained, how it is resumed, and what it leaves.
+"""Training runs from Python, the shell or a study.
+
+from unknot.training import RunFolder, fit
 
 from unknot.training import RunFolder, fit
 

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: processor time, the curve, saved states, and stopping."""
+"""Callbacks of a training run: processor time, the loss curve, saved states, and stopping."""
 
 import csv
 import os
@@ -25,14 +25,14 @@ REPORT_EVERY = 5.0
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Write a checkpoint beside its place, to the disk, and rename it; keep the last one but one.
+    """Checkpoint plugin that writes atomically and durably, and keeps the last but one checkpoint.
 
-    Lightning writes a checkpoint to the folder for temporary files and moves it: where that is another file system, a
-    kill during the move leaves half of ``last.ckpt`` and nothing else.
+    Lightning writes a checkpoint to the folder for temporary files and moves it: if that is another file system, a kill
+    during the move leaves only a partial ``last.ckpt``.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint to a local file; what is elsewhere is left to Lightning."""
+        """Write a checkpoint to a local file; other destinations are handled by Lightning."""
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -45,9 +45,9 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 class Stopwatch(Callback):
-    """Take the processor time of a training, also over interruptions.
+    """Measure the processor time of a training run across interruptions.
 
-    What was computed after the last checkpoint of a process that was killed is computed again, and counted once.
+    Steps after the last checkpoint of a killed process are repeated, and counted once.
     """
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class Stopwatch(Callback):
         return {"core_seconds": self.core_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from there."""
+        """Restore the processor time."""
         self.before = state_dict["core_seconds"]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Read the processor time of a job of version 0.1.0, which has another name there."""
+        """Read the processor time of a job of version 0.1.0, which is stored under another name."""
         if former := checkpoint.get("callbacks", {}).get("Recorder"):
             self.before = former["core_seconds"]
 
@@ -92,13 +92,13 @@ class Stopwatch(Callback):
 
 
 class Keeper(Checkpoint):
-    """Save the state that a run resumes from, report its progress, and stop it on request.
+    """Save the state to resume from, report progress, and stop on request.
 
     Lightning calls it after all other callbacks, as it is a ``Checkpoint``.
 
     Args:
-        run: the folder; None on ranks other than zero.
-        stop: checked after every step.
+        run: the run folder; None on ranks other than zero.
+        stop: request to stop, checked after every step.
         every_steps: steps between saves.
         every_seconds: seconds between saves; for a single process.
     """
@@ -111,15 +111,15 @@ class Keeper(Checkpoint):
         self.saved = self.reported = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report the step at which training starts; from here on there is something to save."""
+        """Report the step at which training starts; from now on there is a state to save."""
         self.step = trainer.global_step
-        if trainer.world_size == 1:  # several processes would stop at different steps
+        if trainer.world_size == 1:  # several processes could stop at different steps
             self.stop.listen()
             self.stop.hold()
         self._report(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Look at the step and the clock; every state can be resumed from exactly."""
+        """Check the step and the clock; every state can be resumed exactly."""
         now, before, self.step = time.monotonic(), self.step, trainer.global_step
         due = self.every_steps is not None and before // self.every_steps != self.step // self.every_steps
         due = due or (self.every_seconds is not None and now - self.saved >= self.every_seconds)
@@ -134,7 +134,7 @@ class Keeper(Checkpoint):
             self.reported = now
 
     def save(self, trainer: Trainer) -> None:
-        """Save the state, after the rows of the curve that belong to it."""
+        """Save the state, after the corresponding rows of the curve."""
         for logger in trainer.loggers:
             if isinstance(logger, CurveLogger):
                 logger.save()
@@ -148,13 +148,13 @@ class Keeper(Checkpoint):
 
 
 class HeldOut(Callback):
-    """Remember the losses on held-out batches, and the step of the training that they belong to."""
+    """Keep the losses on held-out batches, and their training step."""
 
     def __init__(self) -> None:
         self.step, self.losses = -1, dict[str, float]()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Store them."""
+        """Store the losses."""
         values = trainer.callback_metrics.items()
         self.step = -1 if trainer.sanity_checking else trainer.global_step
         self.losses = {name: float(value) for name, value in values if name.startswith("val/")}
@@ -176,7 +176,7 @@ class _Curve(ExperimentWriter):
             names = list(reader.fieldnames or [])
             rows = [row for row in reader if None not in row and None not in row.values()]
         kept = [row for row in rows if (at := _whole(row.get("step"))) is not None and at < self.step]
-        if "step" not in names:  # nothing that could be continued
+        if "step" not in names:  # no file that could be continued
             path.unlink(missing_ok=True)
             return
         self.metrics_keys = names
@@ -206,17 +206,17 @@ def _whole(text: Any) -> int | None:
 
 
 def version_of(folder: Path) -> int | str:
-    """Return N of ``version_N``, which loggers show beside the progress, or the name of another folder."""
+    """Return N of ``version_N``, which loggers show in the progress bar, or the name of another folder."""
     number = folder.name.removeprefix("version_")
     return int(number) if number.isdecimal() and folder.name == f"version_{int(number)}" else folder.name
 
 
 class CurveLogger(CSVLogger):
-    """Logger of ``metrics.csv``: one curve, however often the run was interrupted.
+    """Logger of ``metrics.csv``: one curve across interruptions.
 
     Args:
-        folder: of the run.
-        step: at which it is resumed; None for a new one.
+        folder: folder of the run.
+        step: step at which the run is resumed; None for a new run.
     """
 
     def __init__(self, folder: Path, step: int | None = None) -> None:
@@ -232,7 +232,7 @@ class CurveLogger(CSVLogger):
 
 
 class CountOn(Callback):
-    """Log the first step after resuming as ``step``; Lightning skips one where a run is resumed at its end."""
+    """Log the first step after resuming as ``step``; Lightning skips one for a run resumed at its end."""
 
     def __init__(self, step: int) -> None:
         self.step: int | None = step

@@ -1,8 +1,8 @@
 """Bundled configurations and the sweeps of the studies, found by name.
 
-A configuration is what LightningCLI takes, and may begin with ``base: NAME``: it then changes another one, which is a
-bundled name or a file beside it; a key that is null there is left out. The folder ``base`` holds what those of one
-study have in common.
+A configuration is a LightningCLI configuration that may begin with ``base: NAME``: it then changes another one, a
+bundled name or a file in the same folder; a null removes a key. The folder ``base`` holds the parts that the
+configurations of a study have in common.
 """
 
 import re
@@ -36,7 +36,7 @@ def find(name_or_path: str | Path) -> Path:
 
 
 def load(name_or_path: str | Path) -> dict[str, Any]:
-    """Read a configuration with that of its base filled in.
+    """Read a configuration, merged into its base.
 
     >>> load("beta_vae_dsprites")["model"]
     {'class_path': 'unknot.zoo.BetaVAE', 'init_args': {'beta': 4.0}}
@@ -90,7 +90,7 @@ def read(path: Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 5e-4 is a number, as for LightningCLI."""
+    """YAML loader that reads 5e-4 as a number, as LightningCLI does."""
 
 
 _Loader.add_implicit_resolver(

@@ -1,4 +1,4 @@
-"""Curves of a training run, read while it grows: a few hundred points, whatever the file holds."""
+"""Curves of a training run, readable while it grows, reduced to a few hundred points."""
 
 import contextlib
 import csv
@@ -21,7 +21,7 @@ _read: Cache[tuple[str, int, int], Curves] = Cache(200_000)
 
 
 def curves(path: Path | None) -> Curves:
-    """Return the columns of a CSV file that Lightning's logger wrote, each ``[[step, value], ...]``."""
+    """Return the columns of a CSV file of Lightning's logger, each as ``[[step, value], ...]``."""
     try:
         if path is None or not path.is_file():
             return {}
@@ -52,12 +52,12 @@ def _lines(file: Any) -> Any:
     read = 0
     while (line := file.readline(MAX_LINE)) and read < READ:
         read += len(line)
-        if line.endswith("\n"):  # half a line may hold half a number
+        if line.endswith("\n"):  # a partial line may contain a partial number
             yield line.replace("\0", "")
 
 
 def check_whole(path: Path) -> None:
-    """Raise a ``ValueError`` that names the file of a curve where it is cut off or something else."""
+    """Raise a ``ValueError`` that names the file if a curve is truncated or not a curve."""
     with open_regular(path) as file:
         head = file.readline(MAX_LINE)
         file.seek(max(0, path.stat().st_size - 1))

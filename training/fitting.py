@@ -1,4 +1,4 @@
-"""Train a model from settings, or from a model and its data, and leave the folder of a run."""
+"""Train a model from settings, or from a model and its data, and write a run folder."""
 
 import io
 import logging
@@ -43,19 +43,19 @@ CURVE_ROWS = 100
 
 @dataclass
 class Training:
-    """Request to train, with the folder that it writes to.
+    """Training request, with the folder that it writes to.
 
     Args:
-        settings: words of a command line, or plain values; None where model and data are given.
-        name: of the folder above a new run's.
-        run: the folder, if it is already known.
+        settings: words of a command line, or plain values; None if model and data are given.
+        name: name of the parent folder of a new run.
+        run: the run folder, if it is already known.
         imported: modules whose classes the settings may name.
-        stop: the request to stop, if there is one.
+        stop: request to stop, if there is one.
         job: name and settings, for a job of a study.
-        trainer: arguments of the Trainer besides those of the settings.
-        every_seconds: save by the clock and not by steps.
+        trainer: arguments of the Trainer in addition to those of the settings.
+        every_seconds: save by time instead of by steps.
         keep_states: keep the checkpoints of a finished job.
-        say: called with each line for the user.
+        say: function called with each line for the user.
     """
 
     settings: Sequence[str] | dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class Training:
     # The folder
 
     def open_folder(self, model: Model, root: Path) -> Path:
-        """Return the folder that this process alone writes to; elsewhere a placeholder until rank zero sends it."""
+        """Return the folder of this process; on ranks other than zero, a placeholder until rank zero sends it."""
         if getattr(rank_zero_only, "rank", 0):
             return root / "of_rank_zero" / "version"
         if self.run is None:
@@ -101,10 +101,10 @@ class Training:
         """Return callbacks and arguments of the Trainer.
 
         Args:
-            model: that is trained.
+            model: model to train.
             chosen: arguments of the Trainer that the user chose.
             checkpoint_every: steps between saves.
-            pictures: draw them during the training.
+            pictures: whether to draw pictures during training.
         """
         further = dict(self.trainer)
         chosen = {**chosen, **further}
@@ -130,7 +130,7 @@ class Training:
             callbacks.append(CountOn(self.resumption.step))
         if self.job is not None:
             steps = max(10, chosen.get("max_steps", -1) // CURVE_ROWS)
-            # On a cluster Lightning would take the cluster's processes for its own: a job is one process.
+            # On a cluster Lightning would treat the cluster's processes as its own: a job is one process.
             further |= {"plugins": [LightningEnvironment()], "log_every_n_steps": steps, "devices": 1}
             further |= dict.fromkeys(("enable_progress_bar", "enable_model_summary"), False)
             further |= {"num_sanity_val_steps": 0}
@@ -143,10 +143,10 @@ class Training:
 
         Args:
             model: to train.
-            data: its data.
-            trainer: of the parts above.
-            config: resolved settings as YAML, where there are any.
-            start: a Lightning checkpoint to start from that is not the run's.
+            data: data to train on.
+            trainer: Trainer with the arguments of :meth:`parts`.
+            config: resolved settings as YAML, if there are any.
+            start: Lightning checkpoint of another run to start from.
         """
         run = self.run
         if run is not None:
@@ -168,13 +168,13 @@ class Training:
             run.set_validation(losses)
         model.save_pretrained(run.model)
         if not run.is_trained():
-            raise OSError(f"{run.model}: the saved model does not read back as it was written. Check the disk.")
+            raise OSError(f"{run.model}: the saved model differs when it is read back. Check the disk.")
         if not self.keep_states:
             run.forget_states()
         run.succeed()
 
     def _losses(self, model: Model, data: Any, trainer: Trainer) -> dict[str, float]:
-        """Return the losses on held-out batches after the last step; they are always measured for a job."""
+        """Return the losses on held-out batches after the last step; they are always measured for a job of a study."""
         if self.job is not None and self.held_out.step != trainer.global_step:
             trainer.validate(model, datamodule=data, verbose=False)
         return self.held_out.losses if self.held_out.step == trainer.global_step else {}
@@ -192,7 +192,7 @@ class Training:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Release the folder afterwards; remove it if nothing was trained."""
+        """Release the folder after the block; remove it if nothing was trained."""
         finished = False
         try:
             with self.exits:
@@ -203,7 +203,7 @@ class Training:
                 self.run.abandon()
 
     def cli(self) -> TrainingCLI:
-        """Build what the settings describe."""
+        """Build the model, data and Trainer that the settings describe."""
         assert self.settings is not None
 
         def parts(cli: TrainingCLI) -> tuple[list[Callback], dict[str, Any]]:
@@ -231,18 +231,18 @@ def fit(
 ) -> RunFolder:
     """Train a model, and return the folder of the run.
 
-    A folder that holds an interrupted run is resumed exactly where it was; a finished one is left as it is. Random
-    state, threads and environment of the program are afterwards as they were.
+    An interrupted run is resumed exactly where it stopped; a finished one is not changed. Random state, threads and
+    environment of the program are restored afterwards.
 
     Args:
         what: a model, with ``data``; or the name of a configuration, its file, or settings as plain values; or the
             folder of a run to resume.
-        data: that the model is trained on.
-        folder: of the run; by default a new ``runs/NAME/version_N``.
-        overrides: options of a configuration as the command line names them, such as ``{"model.beta": 8}``.
+        data: data to train on.
+        folder: folder of the run; by default a new ``runs/NAME/version_N``.
+        overrides: options of a configuration, as on the command line, such as ``{"model.beta": 8}``.
         trainer: arguments of the Trainer, such as ``{"max_steps": 1000}`` or ``{"callbacks": [...]}``.
-        seed: of weights, noise and data; by default that of the configuration, or 0.
-        imported: modules whose classes a configuration may name, besides unknot's own.
+        seed: seed of weights, noise and data; by default that of the configuration, or 0.
+        imported: modules whose classes a configuration may name, in addition to unknot's.
 
     >>> import tempfile
     >>> from unknot.datamodules import DSprites, FactorDataModule, Resized
@@ -294,14 +294,14 @@ def fit_job(
     """Train a job of a study, or measure the losses of its model again if they were lost.
 
     Args:
-        run: its folder.
-        settings: as plain values.
+        run: folder of the job.
+        settings: settings as plain values.
         job: ``name`` of the study, ``job`` and its ``settings``, for the record.
         accelerator: ``"cpu"`` or ``"gpu"``; one device.
         every_seconds: seconds between saves of the state.
         keep_states: keep the last state, to continue training from it.
-        imported: modules whose classes the settings may name, besides unknot's own.
-        stop: checked after every step.
+        imported: modules whose classes the settings may name, in addition to unknot's.
+        stop: request to stop, checked after every step.
     """
     training = Training(
         deepcopy(settings),
@@ -328,7 +328,7 @@ def fit_job(
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Raise what a class refused, which the parser reports among all types that it tried."""
+    """Convert the parser's report of all types that it tried into the error of the class itself."""
     try:
         yield
     except ValueError as error:
@@ -338,11 +338,11 @@ def _plain_errors() -> Iterator[None]:
 
 
 def check_settings(settings: dict[str, Any], imported: Sequence[str] = ()) -> None:
-    """Refuse settings that a job could not train with: build its model, data and Trainer, as the job does.
+    """Check settings by building the model, data and Trainer of a job, which must succeed.
 
     Args:
-        settings: as plain values.
-        imported: modules whose classes they may name, besides unknot's own.
+        settings: settings as plain values.
+        imported: modules whose classes they may name, in addition to unknot's.
     """
     quiet: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "logger": False, "plugins": [LightningEnvironment()]}
     quiet |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
@@ -383,7 +383,7 @@ def _settings(training: Training, what: Any, overrides: Mapping[str, Any], seed:
 
 
 def check_source(settings: Any, path: Path) -> None:
-    """Refuse a file that chooses where to write, unless it is bundled or belongs to a run on this machine."""
+    """Raise an error for a file that chooses where to write, unless it is bundled or belongs to a local run."""
     from unknot.training.settings import refuse_foreign_folders
 
     if RunFolder.owner_of(path) is None and configs.FOLDER not in path.resolve().parents:
@@ -427,7 +427,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Restore random state, warnings and environment afterwards."""
+    """Restore random state, warnings and environment after the block."""
     state, plain = np.random.get_state(), random.getstate()  # noqa: NPY002  Lightning seeds the global generators
     before = {name: value for name, value in os.environ.items() if name.startswith("PL_")}
     with kept_generators(), warnings.catch_warnings():
@@ -444,7 +444,7 @@ def _as_it_was() -> Iterator[None]:
 
 @contextmanager
 def _few_threads(model: Model, trainer: Trainer, say: Callable[[str], None]) -> Iterator[None]:
-    """Train a small network on a CPU with a number of threads that helps it."""
+    """Train a small network on a CPU with a suitable number of threads."""
     before, threads = torch.get_num_threads(), sensible_threads()
     size = sum(parameter.numel() for parameter in model.parameters())
     on_cpu = trainer.strategy.root_device.type == "cpu"

@@ -1,4 +1,4 @@
-"""From settings to a model, its data and a Trainer: the one subclass of LightningCLI."""
+"""Build a model, its data and a Trainer from settings, with the one subclass of LightningCLI."""
 
 import functools
 import re
@@ -23,13 +23,13 @@ FORMER = ("weights_only", "verbose", "return_predictions", "dataloaders", "train
 
 
 class TrainingCLI(LightningCLI):
-    """Parse settings and build what they describe.
+    """Parse settings and build the objects that they describe.
 
     Args:
         args: words of a command line, or settings as plain values.
-        parts: returns callbacks and further arguments of the Trainer, once model and data exist.
-        keep_shape: take ``image_shape`` from the settings; otherwise from the data, unless the command line has it.
-        resumed: the weights will come from a checkpoint of the run.
+        parts: function that returns callbacks and further arguments of the Trainer, given model and data.
+        keep_shape: take ``image_shape`` from the settings; otherwise from the data, unless the command line sets it.
+        resumed: whether the weights will come from a checkpoint of the run.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TrainingCLI(LightningCLI):
             parser.add_argument(f"--{name}", type=Any, default=None, help="Ignored.")
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
-        """Give ``optimizer`` and ``lr_scheduler`` to the model, which makes both; either may be left out."""
+        """Pass ``optimizer`` and ``lr_scheduler`` to the model, which builds them; either may be omitted."""
         for option, attribute in (("optimizer", "optimizer"), ("lr_scheduler", "scheduler")):
             if chosen := self.config_init.get(option):
                 setattr(self.model, attribute, functools.partial(instantiate_class, init=chosen))
@@ -83,7 +83,7 @@ class TrainingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add callbacks, logger and plugins of the run."""
         start = self.config.get("pretrained")
-        if start and not (self.resumed or self.config.get("ckpt_path")):  # these have weights of their own
+        if start and not (self.resumed or self.config.get("ckpt_path")):  # these bring their own weights
             self.model.start_from(start)
         self.trainer_defaults["callbacks"], further = self.parts(self)
         plugins = further.pop("plugins", None) or self.config_init.trainer.get("plugins") or []

@@ -1,22 +1,22 @@
-"""Folder of a training run. No other module knows which files are in it.
+"""Run folder of a training run. No other module knows which files it contains.
 
-    run.json        what is trained: model, arguments, data set, seed, steps, and the job of a study that it is
+    run.json        model, arguments, data set, seed, steps and, for a job of a study, its name and settings
     config.yaml     the resolved settings; absent where `fit` was given objects
     checkpoints/    last.ckpt and previous.ckpt to resume from, and best.ckpt
     metrics.csv     the curve: step, train/..., val/...
-    progress.json   how far it is; its age tells whether the run is alive
+    progress.json   progress; its age shows whether the run is alive
     record.json     processor time, steps, commit and versions
     model/          config.json and model.safetensors: the result
-    scores.json     losses on held-out batches, and scores by how their samples were drawn
-    error.json      why it failed, how often, and where
-    log.txt         what it printed, where nobody was looking
+    scores.json     losses on held-out batches, and scores with their protocol
+    error.json      reason, count and place of failures
+    log.txt         output of a run in the background
     tags.json, pictures/, codes.npy, .lock, scores.lock
 
-Every file is written beside its place and renamed. What must survive a power failure is synced too. The model's
-config.json is the commit point of a run: everything before it can be done again from ``last.ckpt``.
+Every file is written under a temporary name and renamed. Files that must survive a power failure are synced too. The
+model's config.json is the commit point of a run: everything before it can be repeated from ``last.ckpt``.
 
-Runs and jobs of version 0.1.0 had other names for some files and several forms of ``scores.json``. They are read as
-they are, and brought to this form when they are next written.
+Runs and jobs of version 0.1.0 have other names for some files and several forms of ``scores.json``. They can be read,
+and are converted to this form when they are next written.
 """
 
 import csv
@@ -82,10 +82,10 @@ class Resumption:
 
 
 class RunFolder:
-    """The files of one training run.
+    """Files of one training run.
 
     Args:
-        path: of the folder; nothing is read or made yet.
+        path: path of the folder; it is neither read nor created here.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -110,7 +110,7 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
-    # Where runs are
+    # Locating runs
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -125,13 +125,13 @@ class RunFolder:
 
     @classmethod
     def owner_of(cls, file: str | Path) -> "RunFolder | None":
-        """Return the run whose settings or scores are in a file; None for any other file."""
+        """Return the run that a settings or scores file belongs to; None for any other file."""
         run = cls(Path(file).parent)
         return run if Path(file) in (run.config, run._scores) and run.exists() else None
 
     @classmethod
     def claim(cls, parent: Path) -> "RunFolder":
-        """Make ``parent/version_N`` for the next free N; of several processes that ask at once, each gets its own."""
+        """Create ``parent/version_N`` for the next free N; concurrent processes each get their own."""
         parent.mkdir(parents=True, exist_ok=True)
         taken = [int(path.name[8:]) for path in parent.glob("version_*") if path.name[8:].isdecimal()]
         for number in itertools.count(max(taken, default=-1) + 1):
@@ -141,7 +141,7 @@ class RunFolder:
         raise AssertionError("itertools.count does not end")
 
     def exists(self) -> bool:
-        """Return whether this is the folder of a run."""
+        """Return whether this is a run folder."""
         if self._summary.is_file() or (self._scores.is_file() and (self.model / "config.json").is_file()):
             return True
         others = ("checkpoints", "model", "metrics.csv", "training.csv", LAST, SCORES, "progress.json")
@@ -149,7 +149,7 @@ class RunFolder:
 
     @staticmethod
     def find(root: str | Path, depth: int = 8) -> Iterator["RunFolder"]:
-        """Yield the runs below a folder, in the order of their names."""
+        """Yield the runs below a folder, sorted by name."""
         for name, folders, _ in os.walk(root):
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             run = RunFolder(name)
@@ -159,7 +159,7 @@ class RunFolder:
             elif len(run.path.relative_to(root).parts) >= depth:
                 folders.clear()
 
-    # What is trained
+    # Summary
 
     def create(self, summary: Summary, config: str | None = None) -> None:
         """Write the summary, and the YAML of the resolved settings if there are any."""
@@ -210,13 +210,13 @@ class RunFolder:
 
     @property
     def is_job(self) -> bool:
-        """True for a job of a study, which finds it by its name."""
+        """True for a job of a study, which the study finds by name."""
         above = self.path.absolute().parents
         return self.summary.study is not None or (
             len(above) > 2 and above[1].name == "jobs" and (above[2] / "plan.json").is_file()
         )
 
-    # Who works on it
+    # Locking and progress
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -240,7 +240,7 @@ class RunFolder:
                 lock.release()
 
     def clean(self) -> None:
-        """Remove half-written files of killed processes; only for the process that holds the lock.
+        """Remove partial files of killed processes; only for the process that holds the lock.
 
         FIFOs and devices in place of files that are opened for writing are removed too: they would block.
         """
@@ -252,7 +252,7 @@ class RunFolder:
                 path.unlink()
 
     def abandon(self) -> None:
-        """Remove the folder, unless something was trained that is worth keeping."""
+        """Remove the folder, unless it contains a trained state."""
         if not (self.path / "metrics.csv").exists() and not any(self.checkpoints.glob("*.ckpt")):
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -264,12 +264,12 @@ class RunFolder:
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Touch the progress file regularly, as a step or a score may take long; remove it if the block succeeds."""
+        """Touch the progress file regularly during the block, as a step may take long; remove it on success."""
         over = threading.Event()
 
         def beat() -> None:
             while not over.wait(HEARTBEAT):
-                with self._beat, suppress(FileNotFoundError):  # nothing was reported yet
+                with self._beat, suppress(FileNotFoundError):  # no progress yet
                     os.utime(self._progress)
 
         thread = threading.Thread(target=beat, daemon=True)
@@ -280,14 +280,14 @@ class RunFolder:
             over.set()
             thread.join()
             with suppress(FileNotFoundError):
-                os.utime(self._progress, (0, 0))  # a fresh one would say that it runs
+                os.utime(self._progress, (0, 0))  # a fresh file would mean that it runs
             raise
         over.set()
         thread.join()
         self._progress.unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any] | None:
-        """Return ``phase``, ``step``, ``steps`` and ``time`` of a run that is alive, or None."""
+        """Return ``phase``, ``step``, ``steps`` and ``time`` of a live run, or None."""
         try:
             if time.time() - self._progress.stat().st_mtime >= ALIVE:
                 return None
@@ -302,7 +302,7 @@ class RunFolder:
         """Return ``"done"``, ``"failed"``, ``"running"``, ``"interrupted"`` or ``"waiting"``.
 
         Args:
-            required: scores without which it is not done, as pairs of how samples are drawn and names of metrics.
+            required: scores that a finished run must have, as pairs of sampling options and names of metrics.
         """
         if not self.path.is_dir():
             return "waiting"
@@ -316,7 +316,7 @@ class RunFolder:
         begun = self._progress.is_file() or (not trained and any(path.is_file() for path in self._states()))
         return "interrupted" if begun else "waiting"
 
-    # What it resumes from
+    # States to resume from
 
     def _states(self) -> list[Path]:
         """Return the files that may hold a state, newest first; the third is that of a job of version 0.1.0."""
@@ -327,7 +327,7 @@ class RunFolder:
         return any(path.exists() for path in self._states())
 
     def resumption(self) -> Resumption:
-        """Return the newest whole checkpoint, or else the beginning, with a message about it."""
+        """Return the newest valid checkpoint, or the beginning, with a message about it."""
         problems = []
         for path in self._states():
             if not path.exists() and not path.is_symlink():
@@ -345,7 +345,7 @@ class RunFolder:
         return Resumption(None, 0, f"Starting {self.path} from the beginning: {why}.")
 
     def take_over(self, state: Path | None) -> Path | None:
-        """Move the checkpoint of a job of version 0.1.0, and the curve in it, to their present places."""
+        """Move the checkpoint of a job of version 0.1.0, and the curve in it, to their current places."""
         if state is None or state != self.path / LAST:
             return state
         import torch
@@ -360,20 +360,20 @@ class RunFolder:
         return state.replace(self.checkpoints / LAST)
 
     def forget_states(self) -> None:
-        """Remove the checkpoints of a run that is finished."""
+        """Remove the checkpoints of a finished run."""
         for path in [*self._states(), self.checkpoints / BEST]:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.checkpoints.rmdir()
 
-    # What it leaves
+    # Results
 
     def is_trained(self) -> bool:
-        """Return whether the model is whole: its weights have the hash that was recorded, or else the right length."""
+        """Return whether the model is complete: its weights have the recorded hash, or else the right length."""
         return self._weights() is not None
 
     def _weights(self) -> str | None:
-        """Return the hash of the weights if the model is whole."""
+        """Return the hash of the weights if the model is complete."""
         weights = self.model / "model.safetensors"
         try:
             content = read_json(self.model / "config.json", MAX_JSON)
@@ -403,7 +403,7 @@ class RunFolder:
         return record if isinstance(record, dict) else {}
 
     def pictures(self) -> dict[str, Path]:
-        """Return the last picture of each kind by its name, as ``pictures/traversals.png``."""
+        """Return the last picture of each kind by its name, such as ``pictures/traversals.png``."""
         paths = sorted(self.pictures_folder.glob("*.png"))[-400:]
         return {f"pictures/{re.sub(r'-[0-9]+$', '', path.stem)}.png": path for path in paths}
 
@@ -414,14 +414,14 @@ class RunFolder:
         return self.score_file.validation()
 
     def set_validation(self, losses: Mapping[str, float]) -> None:
-        """Keep the losses on held-out batches of the state that is about to become the model."""
+        """Store the losses on held-out batches of the state that becomes the model."""
         self.score_file.set_validation(losses)
 
     def scores(self, draws: Mapping[str, Any] | None = None) -> Scores:
         """Return the scores of the saved model.
 
         Args:
-            draws: how their samples were drawn; by default as usual, or else with the most samples.
+            draws: sampling options; by default the usual ones, or else those with the most samples.
         """
         return self.score_file.scores(self._weights(), draws)
 
@@ -430,12 +430,12 @@ class RunFolder:
         return self.score_file.missing(self._weights(), draws, metrics)
 
     def add_scores(self, scores: Scores, metrics: Iterable[str] = (), draws: Mapping[str, Any] | None = None) -> None:
-        """Add scores to the existing ones; several processes may do so at once.
+        """Add scores to the existing ones; safe for concurrent processes.
 
         Args:
-            scores: that were measured on the model.
+            scores: scores measured on the model.
             metrics: names under which they were requested; by default their own.
-            draws: how the samples were drawn; by default as their protocol says.
+            draws: sampling options; by default those of their protocol.
         """
         self.score_file.add(self._weights(), scores, metrics, draws)
 
@@ -447,7 +447,7 @@ class RunFolder:
     # Failures
 
     def fail(self, error: BaseException | str) -> dict[str, Any]:
-        """Record why a run failed, and how often."""
+        """Record the reason for a failure, and count it."""
         text = error if isinstance(error, str) else " ".join(str(error).split()) or type(error).__name__
         kind = "" if isinstance(error, str | ValueError | OSError | FloatingPointError) else f"{type(error).__name__}: "
         record = {
@@ -463,7 +463,7 @@ class RunFolder:
         return record
 
     def _failures(self) -> dict[str, Any]:
-        """Return the record of failures, whether or not they were cleared."""
+        """Return the record of failures, cleared or not."""
         found = read_json(self._error, MAX_JSON) or read_json(self.path / "last_error.json", MAX_JSON) or {}
         if not isinstance(found, dict):
             raise ValueError(f"{self._error}: not a record of a failure")
@@ -482,7 +482,7 @@ class RunFolder:
         return found if "error" in found and not found["cleared"] else {}
 
     def problem(self) -> str | None:
-        """Return the reason why the run failed, if it did."""
+        """Return the reason why the run failed, or None."""
         found = self.error()
         return str(found["error"]) if found else None
 
@@ -499,7 +499,7 @@ class RunFolder:
         for path in (self._error, self.path / "last_error.json"):
             path.unlink(missing_ok=True)
 
-    # What a user does with it
+    # Actions of users
 
     def tags(self) -> tuple[str, ...]:
         """Return the user's tags."""
@@ -515,16 +515,16 @@ class RunFolder:
         return RunFolder(rename_folder(self.path, name))
 
     def trash(self, into: Path) -> Path:
-        """Move the folder to the trash, from where it can be restored."""
+        """Move the folder to the trash, from which it can be restored."""
         self._refuse_jobs("deleted")
         return trash_folder(self.path, into)
 
     def _refuse_jobs(self, action: str) -> None:
         if self.is_job:
-            raise ValueError(f"{self.path} is a job of a study, which finds it by its name; it cannot be {action}.")
+            raise ValueError(f"{self.path} is a job of a study, which needs its name; it cannot be {action}.")
 
     def publication(self) -> dict[str, Any]:
-        """Return seed, command, scores, cost, and files by their name in the hub, for publishing the model.
+        """Return seed, command, scores, cost, and files with their names in the hub, to publish the model.
 
         A ``ValueError`` names a file that is damaged.
         """
@@ -555,7 +555,7 @@ class RunFolder:
         }
 
 
-# What saved models that no run made have in common with runs
+# Functions for runs and for saved models without a run
 
 
 def read_tags(folder: Path) -> tuple[str, ...]:
@@ -577,7 +577,7 @@ def write_tags(folder: Path, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def rename_folder(folder: Path, name: str) -> Path:
-    """Rename a folder, beside the others."""
+    """Rename a folder within its parent."""
     if not NAME.fullmatch(name):
         raise ValueError("A name is made of letters, digits, '.', '-' and '_'.")
     target = folder.with_name(name)
@@ -587,7 +587,7 @@ def rename_folder(folder: Path, name: str) -> Path:
 
 
 def trash_folder(folder: Path, into: Path) -> Path:
-    """Move a folder into a folder of deleted ones."""
+    """Move a folder to the trash."""
     target = into / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     into.mkdir(exist_ok=True)
     shutil.move(folder, target)
@@ -595,7 +595,7 @@ def trash_folder(folder: Path, into: Path) -> Path:
 
 
 def _is_picture(path: Path) -> bool:
-    """Return whether a file has the beginning and the end of a PNG picture."""
+    """Return whether a file starts and ends like a PNG picture."""
     with open_regular(path) as file:
         head = file.read(8)
         file.seek(max(0, path.stat().st_size - 8))
@@ -612,14 +612,14 @@ def _plausible(summary: Summary) -> Summary:
 
 
 def _steps(path: Path) -> int:
-    """Return the steps that a checkpoint has trained; raise a ``ValueError`` if it is not whole."""
+    """Return the number of trained steps of a checkpoint; raise a ``ValueError`` if it is not complete."""
     import zipfile
 
     import torch
 
     try:
         with open_regular(path) as content, zipfile.ZipFile(content) as file:
-            damaged = file.testzip()  # torch.load itself compares no checksums
+            damaged = file.testzip()  # torch.load itself does not verify checksums
         if damaged:
             raise ValueError(f"{path}: damaged ({damaged})")
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -628,5 +628,5 @@ def _steps(path: Path) -> int:
         return int(state["global_step"])
     except ValueError:
         raise
-    except Exception as error:  # whatever a damaged file makes the readers stumble over
+    except Exception as error:  # a damaged file can raise any error in the readers
         raise ValueError(f"{path}: not a whole checkpoint ({type(error).__name__})") from error

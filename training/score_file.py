@@ -1,6 +1,6 @@
-"""``scores.json``: losses on held-out batches, and scores by how their samples were drawn and on which weights.
+"""``scores.json``: losses on held-out batches, and scores with their sampling options and weights.
 
-The file of a run, of a job of a study, or beside a saved model::
+The file belongs to a run, a job of a study, or a saved model::
 
     {"schema": 2, "validation": {}, "entries": [{"draws": {}, "metrics": [], "weights": SHA-256, "scores": {}}]}
 
@@ -31,7 +31,7 @@ DRAWS = (*USUAL_DRAWS, "labels", "distribution", "dataset", "backend")
 
 @dataclass(frozen=True)
 class Entry:
-    """Scores of one way of drawing samples."""
+    """Scores for one choice of sampling options."""
 
     draws: dict[str, Any]
     metrics: list[str]
@@ -41,16 +41,16 @@ class Entry:
     scores: Scores
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return vars(self) | {"scores": json.loads(self.scores.to_json())}
 
 
 class ScoreFile:
-    """Scores that are kept in a file.
+    """File of scores.
 
     Args:
-        path: of the file.
-        dataset: gives the name of the data set that the model was trained on.
+        path: path of the file.
+        dataset: function that returns the name of the training data set.
     """
 
     def __init__(self, path: Path, dataset: Callable[[], str | None]) -> None:
@@ -58,11 +58,11 @@ class ScoreFile:
 
     @classmethod
     def beside(cls, folder: Path) -> "ScoreFile":
-        """Return the scores in the folder of a saved model that belongs to no run."""
+        """Return the scores in the folder of a saved model without a run."""
         return cls(folder / SCORES, lambda: None)
 
     def read(self) -> tuple[dict[str, float], list[Entry]]:
-        """Losses on held-out batches and entries; a ``ValueError`` that names the file where it is damaged."""
+        """Return losses on held-out batches and entries; raise a ``ValueError`` that names a damaged file."""
         content = read_json(self.path, MAX_JSON)
         if content is None:
             return {}, []
@@ -79,23 +79,23 @@ class ScoreFile:
         return {}, [Entry(self._draws(scores), list(scores), None, scores)] if scores else []
 
     def _is_older(self) -> bool:
-        """Return whether the weights were written later; plain scores do not say which weights they are of."""
+        """Return whether the weights are newer than the file; plain scores do not record their weights."""
         places = (self.path.parent / "model" / WEIGHTS, self.path.parent / WEIGHTS)
         return any(path.is_file() and path.stat().st_mtime > self.path.stat().st_mtime for path in places)
 
     def validation(self) -> dict[str, float]:
-        """Losses on held-out batches after the last step of the training."""
+        """Return the losses on held-out batches after the last training step."""
         return self.read()[0]
 
     def valid(self, weights: str | None) -> list[Entry]:
-        """Entries that were measured on these weights."""
+        """Return the entries measured on these weights."""
         return [entry for entry in self.read()[1] if entry.weights in (None, weights)]
 
     def scores(self, weights: str | None, draws: Mapping[str, Any] | None = None) -> Scores:
-        """Scores of these weights.
+        """Return the scores of these weights.
 
         Args:
-            weights: their hash.
+            weights: hash of the weights.
             draws: how the samples were drawn; by default as usual, or else with the most samples.
         """
         entries = self.valid(weights)
@@ -118,11 +118,11 @@ class ScoreFile:
         metrics: Iterable[str] = (),
         draws: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add scores to the existing ones; several processes may do so at once.
+        """Add scores to the existing ones; safe for concurrent processes.
 
         Args:
             weights: hash of the measured weights.
-            scores: that were measured.
+            scores: measured scores.
             metrics: names under which they were requested; by default their own.
             draws: how the samples were drawn; by default as their protocol says.
         """
@@ -151,7 +151,7 @@ class ScoreFile:
         write_json(self.path, document, durable=True)
 
     def _draws(self, scores: Scores) -> dict[str, Any]:
-        """Return the draws of a protocol; data set and backend only where they are unusual."""
+        """Return the sampling options of a protocol; data set and backend only if they are unusual."""
         drawn = {name: scores.protocol[name] for name in DRAWS if name in scores.protocol}
         for name, usual in (("dataset", self.dataset()), ("backend", "unknot")):
             if drawn.get(name) in (None, usual):
@@ -160,7 +160,7 @@ class ScoreFile:
 
 
 def check_schema(content: Any, path: Path, known: int) -> None:
-    """Refuse a file that a newer version wrote, or that is not a JSON object."""
+    """Raise an error for a file from a newer version, or one that is not a JSON object."""
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object")
     if (found := content.get("schema", 1)) not in range(1, known + 1):

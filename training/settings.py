@@ -1,8 +1,8 @@
-"""Settings of a run: their content, and the classes and folders that they may name.
+"""Settings of a run, with the classes and folders that they may name.
 
-A configuration is data, wherever it comes from. It names classes, which are imported and called: a file may name those
-of :data:`ALLOWED`, and anything else only if the command line names it, as an option or as ``--import MODULE``. Nor may
-it name folders for the Trainer to write to: another run's would do.
+A configuration may come from an untrusted source. It names classes, which are imported and called: a file may name
+those of :data:`ALLOWED`, and others only if the command line names their module, as an option or with ``--import
+MODULE``. It may not name folders for the Trainer to write to, because they could belong to another run.
 """
 
 import importlib
@@ -25,7 +25,7 @@ ALLOWED = (
     *("pytorch_lightning.loggers.CSVLogger", "pytorch_lightning.loggers.csv_logs"),
     *("pytorch_lightning.loggers.TensorBoardLogger", "pytorch_lightning.loggers.tensorboard"),
 )
-DENIED = (  # "*" is everything that is not allowed
+DENIED = (  # "*" matches everything that is not allowed
     *("*", "pytorch_lightning.callbacks.LambdaCallback", "pytorch_lightning.callbacks.lambda_function"),
 )
 FILES = ("-c", "--config", "--resume", "--ckpt_path")
@@ -38,12 +38,12 @@ WRITTEN = ("dirpath", "save_dir", "root_dir", "log_dir", "weights_save_path")
 """Options of loggers and callbacks that name a folder to write to."""
 PRIVATE = ("parsing_settings",)
 """Parts of ``jsonargparse._common`` without a promise that unknot uses, in this module only. A test checks them."""
-ALIASES = {"mpi3d": "mpi3d_real"}  # the thesis does not say which of the three it means
+ALIASES = {"mpi3d": "mpi3d_real"}  # the thesis does not specify which of the three it uses
 
 
 @contextmanager
 def only_known_classes(modules: Iterable[str]) -> Iterator[None]:
-    """While parsing, import nothing for a configuration but what is allowed and ``modules``, with all below them."""
+    """During parsing, allow a configuration to import only allowed modules and ``modules``, including submodules."""
     from jsonargparse import _common, set_parsing_settings
 
     before = dict(_common.parsing_settings)
@@ -51,13 +51,13 @@ def only_known_classes(modules: Iterable[str]) -> Iterator[None]:
         import_path_denylist=list(DENIED),
         import_path_allowlist=[*ALLOWED, *modules],
         instantiate_subclass_spec_in_any=False,
-        config_read_mode_fsspec_enabled=False,  # nor does a file fetch another one
+        config_read_mode_fsspec_enabled=False,  # a file must not load another file
     )
     try:
         yield
     finally:
         _common.parsing_settings.update(before)
-        set_parsing_settings(config_read_mode_fsspec_enabled=True)  # as Lightning leaves it
+        set_parsing_settings(config_read_mode_fsspec_enabled=True)  # Lightning's default
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -67,11 +67,11 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def refuse_foreign_folders(content: Any, path: Path) -> None:
-    """Refuse a configuration whose Trainer would write outside the folder of the new run.
+    """Raise an error for a configuration whose Trainer would write outside the new run folder.
 
     Args:
-        content: of the configuration.
-        path: of its file, for the message.
+        content: content of the configuration.
+        path: path of its file, for the message.
     """
     trainer = content.get("trainer") if isinstance(content, Mapping) else None
     for key, value in _strings("trainer", trainer):
@@ -79,14 +79,14 @@ def refuse_foreign_folders(content: Any, path: Path) -> None:
         outside = PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute() or {"..", "~"} & parts
         if outside or key.rpartition(".")[2] in WRITTEN:
             raise ValueError(
-                f"{path}: {key} names {value!r}, and a configuration may not choose a folder to write to, as it could "
+                f"{path}: {key} names {value!r}, but a configuration may not choose a folder to write to, as it could "
                 "overwrite another run. If it is yours, remove it there and give it on the command line, for example "
                 f"--trainer.default_root_dir {value}."
             )
 
 
 def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a part of a configuration with their dotted keys."""
+    """Yield the strings of a part of a configuration with their dotted keys."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def named_modules(words: Iterable[str]) -> list[str]:
-    """Return the modules of the classes that a command line names, except in names of files.
+    """Return the modules of the classes named on a command line, except in file names.
 
     >>> named_modules(["fit", "--config", "training.yaml", "--model", "mine.models.MyVAE", "--data=data.Frames"])
     ['mine.models', 'data']
@@ -120,7 +120,7 @@ def refusal(message: str) -> str | None:
         return None
     return (
         f"it names {match[1]}, and a configuration may only name classes of unknot, torch.nn, torch.optim, "
-        "torchvision's models and transforms, and Lightning's callbacks, as it could run code. If you know what it is, "
+        "torchvision's models and transforms, and Lightning's callbacks, as it could run code. If you trust it, "
         f"add --import {match[1].rpartition('.')[0]}"
     )
 
@@ -132,14 +132,14 @@ def reason_of(message: str) -> str:
 
 
 def first_cause(message: str) -> str:
-    """Return the first cause, out of the parser's account of every type it tried."""
+    """Return the first cause in the parser's report of every type it tried."""
     _, _, tried = message.partition("Errors:")
     first = re.split(r"\n\s*- ", tried)[1] if "\n" in tried else message
     return " ".join(first.split())
 
 
 def _explained(message: str) -> str | None:
-    """Return what a class does not take, or lacks, in words for users."""
+    """Explain an unknown or missing argument of a class in plain words."""
     from unknot import datamodules, zoo
 
     if found := NOT_ACCEPTED.search(message):
@@ -156,11 +156,11 @@ def _explained(message: str) -> str | None:
     return None
 
 
-# What settings say
+# Content of settings
 
 
 def put(config: dict[str, Any], option: str, value: Any) -> None:
-    """Set an option as the command line names it: ``model.beta`` is an argument of the model's class.
+    """Set an option by its name on the command line: ``model.beta`` is an argument of the model's class.
 
     >>> config = {"model": {"class_path": "unknot.zoo.BetaVAE"}}
     >>> put(config, "model.beta", 2)
@@ -197,18 +197,18 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _dataset_name(part: Any) -> str | None:
-    """Return the name of the data set that settings describe, or else that of its class."""
+    """Return the name of the data set in the settings, or else that of its class."""
     part = {"class_path": part} if isinstance(part, str) else part
     if not isinstance(part, Mapping) or not isinstance(path := part.get("class_path"), str):
         return None
     try:
         return str(build(_by_package(part)).name)
-    except Exception:  # somebody's own class, or one that needs what is not here
+    except Exception:  # a user's class, or one with missing requirements
         return path.rpartition(".")[2]
 
 
 def _by_package(part: Any) -> Any:
-    """Return a description of a data set with our classes named as their package exports them."""
+    """Return a description of a data set, with unknot's classes under the names that their package exports."""
     if not isinstance(part, Mapping):
         return part
     if isinstance(path := part.get("class_path"), str) and (path.startswith("unknot.datamodules.") or "." not in path):
@@ -240,7 +240,7 @@ def describe(
 
 
 def build(dataset: str | Mapping[str, Any], imported: Iterable[str] = ()) -> "GroundTruthDataset":
-    """Make the data set itself; nothing is drawn or downloaded yet."""
+    """Build the data set; nothing is drawn or downloaded yet."""
     from unknot.datamodules import DATASETS
 
     if isinstance(dataset, str):
@@ -274,15 +274,15 @@ def as_config(dataset: "GroundTruthDataset") -> dict[str, Any]:
 
 
 def find_class(path: str, imported: Iterable[str] = ()) -> type[Any]:
-    """Return the class of a ``class_path``: one of unknot's, or of a module that was imported by name.
+    """Return the class of a ``class_path``, either from unknot or from a module that was imported by name.
 
-    A study is data: a file that names a module does not make us import it.
+    A study may be untrusted: a module named in a file is never imported for that reason.
     """
     module, _, name = path.rpartition(".")
     if module not in ("unknot.zoo", "unknot.datamodules") and module not in {*imported}:
         raise ValueError(
             f"{path}: a study may only name classes of unknot.zoo and unknot.datamodules, as others could run code. "
-            f"If you know what it is, add --import {module or 'MODULE'}."
+            f"If you trust it, add --import {module or 'MODULE'}."
         )
     cls = getattr(importlib.import_module(module), name, None)
     if not inspect.isclass(cls):

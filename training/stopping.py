@@ -1,4 +1,4 @@
-"""Stop a training run by Ctrl-C or SIGTERM, between two steps, with everything saved."""
+"""Stop a training run on Ctrl-C or SIGTERM, between two steps, with its state saved."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopped(BaseException):
-    """Raised when a training run was stopped on request; its state is saved."""
+    """Raised when a training run is stopped on request, with its state saved."""
 
     def __init__(self, signum: int = signal.SIGTERM) -> None:
         super().__init__(signum)
@@ -17,13 +17,13 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Request to stop. While a state has to be saved first it is only noted; otherwise it stops at once.
+    """Request to stop: deferred while a state has to be saved first, otherwise immediate.
 
-    A second Ctrl-C always stops at once.
+    A second Ctrl-C always stops immediately.
 
     Args:
-        held: only note a request, until :meth:`allow` is called.
-        quiet: print nothing.
+        held: defer requests until :meth:`allow` is called.
+        quiet: do not print messages.
     """
 
     def __init__(self, held: bool = False, quiet: bool = False) -> None:
@@ -38,7 +38,7 @@ class Stop:
 
     @contextmanager
     def listening(self, *signals: int) -> Iterator[None]:
-        """Handle signals during the block; Python allows it in the main thread only."""
+        """Handle signals during the block. Python allows it in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -53,7 +53,7 @@ class Stop:
                 signal.signal(signum, handler)
 
     def listen(self) -> None:
-        """Take the signals back from Lightning, whose handler stops a training without saving its state."""
+        """Replace Lightning's signal handlers, which stop training without saving its state."""
         for signum in self._signals:
             signal.signal(signum, self._receive)
 
@@ -66,11 +66,11 @@ class Stop:
             print("Stopping after this step; press Ctrl-C to stop at once.", file=sys.stderr, flush=True)
 
     def hold(self) -> None:
-        """Only note requests from now on."""
+        """Defer requests from now on."""
         self.held = True
 
     def allow(self) -> None:
-        """Stop at once from now on, also for an earlier request."""
+        """Stop immediately from now on, also for a deferred request."""
         self.held = False
         if self.signum is not None:
             raise Stopped(self.signum)

@@ -229,7 +229,7 @@ def test_data_list_says_what_there_is_to_know(
 
 def test_data_prepare_can_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "prepare", "dsprites", "--check"]) == 0
-    assert "Every pixel is as it was written." in capsys.readouterr().out
+    assert "All pixels are intact." in capsys.readouterr().out
 
 
 def test_data_show_draws_samples_and_traversals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

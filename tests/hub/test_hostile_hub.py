@@ -241,7 +241,7 @@ def test_pinned_only_means_it(model, tmp_path, monkeypatch):
     monkeypatch.setenv("UNKNOT_PINNED_ONLY", "1")
     load("unknot/mine")
     for ref, options in (("unknot/mine@main", {}), ("unknot/mine", {"revision": "main"}), ("me/x", {})):
-        with pytest.raises(ValueError, match="UNKNOT_PINNED_ONLY is set, so a commit must be named in full"):
+        with pytest.raises(ValueError, match="UNKNOT_PINNED_ONLY is set, which requires a full commit hash"):
             load(ref, **options)
 
 
@@ -258,5 +258,5 @@ def test_pull_says_what_training_yaml_is(here, model, name, tmp_path, monkeypatc
     (tmp_path / "training.yaml").write_text("seed_everything: 1\n")
     model.push_to_hub(name, extras={"training.yaml": tmp_path / "training.yaml"}, say=lambda text: None)
     assert main(["hub", "pull", name]) == 0
-    assert "training.yaml names what `unknot fit --config` would run: read it first" in capsys.readouterr().out
+    assert "training.yaml names classes that `unknot fit --config` would run: read it first" in capsys.readouterr().out
     assert pull(name).name == load(name).hub_revision

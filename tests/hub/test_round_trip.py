@@ -154,7 +154,7 @@ def test_revisions(here, make, name, monkeypatch):
     assert f"from {name}@{pinned}" in repr(load(f"{name}@{pinned[:7]}"))
     assert same(load(f"{name}@{pinned}"), old)
     monkeypatch.setenv("UNKNOT_PINNED_ONLY", "1")
-    with pytest.raises(ValueError, match="UNKNOT_PINNED_ONLY is set, so a commit must be named in full"):
+    with pytest.raises(ValueError, match="UNKNOT_PINNED_ONLY is set, which requires a full commit hash"):
         load(name)
     assert same(load(f"{name}@{pinned}"), old)
     monkeypatch.delenv("UNKNOT_PINNED_ONLY")

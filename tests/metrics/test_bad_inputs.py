@@ -141,7 +141,7 @@ UNUSABLE = {
 }
 UNUSABLE_FACTORS = {
     "infinite factors": (CODES, FACTORS + np.inf, "must be finite, or NaN where they are missing; got infinity"),
-    "complex factors": (CODES, torch.from_numpy(FACTORS).cfloat(), "must be numbers, truth values or texts"),
+    "complex factors": (CODES, torch.from_numpy(FACTORS).cfloat(), "must be numbers, booleans or strings"),
     "no label at all": (CODES, np.full_like(FACTORS, -1), "factors hold no label"),
     "flat factors": (CODES, FACTORS[:, 0], r"factors must have shape \[N, F\]"),
     "no factors": (CODES, FACTORS[:, :0], r"factors must have shape \[N, F\]"),

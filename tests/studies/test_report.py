@@ -154,7 +154,7 @@ def test_command_writes_a_report(small: pd.DataFrame, tmp_path: Path, capsys: py
 def test_command_reports_several_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["study", "report", "dsprites32", "rooms32", "--only", "transfer_between_datasets", "--resamples", "10"]
     assert main(words) == 1
-    assert "Name a folder (--out)" in capsys.readouterr().err
+    assert "add --out FOLDER" in capsys.readouterr().err
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert main([*words, "--out", str(tmp_path / "both")]) == 0
