@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unknot.hub.publishing_site import publish_site
     from unknot.hub.server.app import serve
 
-# Listing must answer at once and not wait for torch, so each name is imported when it is first used.
+# Listing must be fast and not wait for torch, so each name is imported on first use.
 _HOMES = {
     "Checkpoint": "listing",
     "browse": "browser.app",

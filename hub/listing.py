@@ -30,9 +30,10 @@ COMMON = {"unknot", "disentanglement", "pytorch"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One row of the list. Everything but ``ref``, ``sources``, ``commit`` and ``bytes`` is what its author says.
+    """Row of the list of checkpoints. All fields but ``ref``, ``sources``, ``commit`` and ``bytes`` come from its
+    author.
 
-    ``problem`` tells why its card or configuration could not be read, where that is so.
+    ``problem`` is the reason why its card or configuration could not be read, if any.
     """
 
     ref: str
@@ -52,13 +53,13 @@ class Checkpoint:
     pictures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self) | {"scores": self.scores.flat(details=False)}
 
 
 @dataclass(frozen=True)
 class Description:
-    """A checkpoint in full: its row, its files with their sizes, and the text of its card (untrusted)."""
+    """Full description of a checkpoint: its row, its files with their sizes, and the text of its card (untrusted)."""
 
     checkpoint: Checkpoint
     files: dict[str, int]
@@ -66,7 +67,7 @@ class Description:
     metadata: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return self.checkpoint.to_dict() | {"files": self.files, "card": self.body, "metadata": self.metadata}
 
 
@@ -83,21 +84,21 @@ def list_checkpoints(
     cache_dir: str | Path | None = None,
     **bounds: float,
 ) -> list[Checkpoint]:
-    """List checkpoints that are bundled, cached, or on the hub, filtered and sorted by any of their scores.
+    """List bundled, cached and remote checkpoints, filtered and sorted by any of their scores.
 
     A hub that cannot be reached within a few seconds is left out with a warning; offline mode leaves it out silently.
 
     Args:
-        dataset: only those trained on it.
+        dataset: only those trained on this data set.
         method: only those of this model, e.g. ``"AdaGVAE"``; case, ``-`` and ``_`` do not matter.
         family: only those of this family, e.g. ``"weak"``.
         search: part of the name.
         sort: a score (best first, those without it last), ``"modified"`` (newest first), ``"ref"`` or ``"bytes"``;
             ``"-mig"`` reverses the order.
-        limit: how many at most.
+        limit: maximum number of rows.
         sources: any of ``"bundled"``, ``"cached"`` and ``"remote"``.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
-        token: to see private repositories; False sends none.
+        token: token for private repositories; False sends none.
         cache_dir: the client's cache; by default its own.
         bounds: ``min_SCORE`` and ``max_SCORE`` for any score, e.g. ``min_dci=0.5``.
 
@@ -116,7 +117,7 @@ def gather(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> tuple[list[Checkpoint], list[str]]:
-    """All checkpoints, each once, and notes about a source that could not be asked."""
+    """Return all checkpoints, each once, and notes about sources that could not be read."""
     requested = set(sources)
     if "shipped" in requested:
         warnings.warn('The source "shipped" is now "bundled".', FutureWarning, stacklevel=3)
@@ -135,7 +136,7 @@ def gather(
     if "remote" in requested and not client.is_offline():
         try:
             described += _remote(endpoint, token)
-        except (OSError, ValueError) as error:  # a hub that fails, whatever its way, hides nothing that is here
+        except (OSError, ValueError) as error:  # a failing hub does not hide local checkpoints
             notes.append(plain(error, 500))
     rows: dict[str, Checkpoint] = {}
     for row in described:
@@ -159,7 +160,7 @@ def select(
     limit: int | None = None,
     bounds: Mapping[str, float] | None = None,
 ) -> list[Checkpoint]:
-    """Filter and sort, as :func:`list_checkpoints` does."""
+    """Filter and sort rows, as :func:`list_checkpoints` does."""
     rows = list(rows)
     for wanted, name in ((dataset, "dataset"), (method, "model"), (family, "family")):
         if wanted is not None:
@@ -195,12 +196,12 @@ def show(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> Description:
-    """Return all that is known about one checkpoint, without its weights.
+    """Return all facts about one checkpoint, without its weights.
 
     Args:
         ref: a bundled name, ``USER/REPO``, ``USER/REPO@REVISION``, or a folder.
         endpoint: address of the hub.
-        token: to see private repositories.
+        token: token for private repositories.
         cache_dir: the client's cache.
     """
     source = resolve(ref, None, endpoint, token, cache_dir)
@@ -224,18 +225,18 @@ def pull(
     cache_dir: str | Path | None = None,
     max_bytes: int | None = None,
 ) -> Path:
-    """Download a checkpoint, checked, for use without a network; give the folder that holds it.
+    """Download and verify a checkpoint for offline use; return its folder.
 
-    Only the model, its card, its pictures and the record of its training are fetched; other files of the repository are
-    left where they are.
+    Only the model, its card, its pictures and the record of its training are downloaded; other files of the repository
+    are ignored.
 
     Args:
         ref: ``USER/REPO`` or ``USER/REPO@REVISION``, or a bundled name.
         folder: where to put it; by default it stays in the client's cache, where ``load`` finds it.
         endpoint: address of the hub.
-        token: to read private repositories.
+        token: token for private repositories.
         cache_dir: the client's cache.
-        max_bytes: weights above this size are refused (default: 2 GB).
+        max_bytes: maximum size of the weights (default: 2 GB).
     """
     if parse_ref(ref) is None:
         raise ValueError(f"{ref!r} is not USER/REPO or USER/REPO@REVISION.")
@@ -244,7 +245,7 @@ def pull(
         known = sorted(name for name in origin.listing.files if client.limit_of(name))[:200]
         names = [name for name in known if name != WEIGHTS] + [WEIGHTS]
         if CONFIG not in names:
-            names.insert(0, CONFIG)  # says that there is none
+            names.insert(0, CONFIG)  # raises an error if there is none
         source = [origin.path(name) for name in names][-1].parent
     else:
         source, names = origin.folder, [name for name in _files(origin.folder) if client.limit_of(name)]
@@ -252,7 +253,7 @@ def pull(
         return source
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not an empty folder. Give another one.")
+        raise FileExistsError(f"{target} exists and is not an empty folder. Choose another one.")
     for name in names:
         with replacing(target / name) as beside:
             shutil.copyfile(source / name, beside)
@@ -260,7 +261,7 @@ def pull(
 
 
 def describe_folder(folder: Path, ref: str, source: str, commit: str | None = None) -> Description:
-    """A checkpoint on this disk; a card or configuration that cannot be read is a problem noted, not an error."""
+    """Describe a local checkpoint; an unreadable card or configuration is recorded as a problem."""
     card, problem = Card(), None
     with suppress(FileNotFoundError):
         try:
@@ -283,7 +284,7 @@ def describe_folder(folder: Path, ref: str, source: str, commit: str | None = No
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` as it is; what is no object, or longer than any, is a ValueError."""
+    """Read ``config.json``; raise ``ValueError`` if it is not an object or too long."""
     try:
         loaded = json.loads(read_limited(folder / CONFIG, client.LIMITS[CONFIG]))
     except RecursionError:
@@ -294,7 +295,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> dict[str, int]:
-    """Sizes of files by name, of a thousand at most."""
+    """Return the sizes of files by name, of at most a thousand."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in islice(paths, MAX_FILES)}
     return dict(sorted(sizes.items()))
@@ -305,7 +306,7 @@ def _cached(cache_dir: str | Path | None) -> list[Checkpoint]:
     for folder in sorted(cache.cache_of(cache_dir).glob("models--*--*")):
         repo = folder.name.removeprefix("models--").replace("--", "/")
         commit = cache.cached_commit(repo, None, cache_dir)
-        if commit is None:  # loaded by its commit alone
+        if commit is None:  # can only be loaded by its commit
             commits = [path.parent for path in folder.glob("snapshots/*/config.json")]
             commits = [path for path in commits if (path / "model.safetensors").is_file()]
             commit = max(commits, key=lambda path: path.stat().st_mtime).name if commits else None
@@ -326,7 +327,9 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _remote(endpoint: str | None, token: str | bool | None) -> list[Checkpoint]:
-    """List what a hub has under our tag, page by page: the client's own listing would retry for 23 seconds."""
+    """List the checkpoints with unknot's tag on a hub, page by page; the client's own listing would retry for 23
+    seconds.
+    """
     address, subject = client.endpoint_of(endpoint), "The list of checkpoints"
     query: dict[str, str] | None = {"filter": "unknot", "full": "true", "cardData": "true", "limit": "1000"}
     listed: list[Any] = []
@@ -388,7 +391,7 @@ def _row(
 
 
 def _arguments(arguments: Any) -> dict[str, Any]:
-    """Arguments of a model that are plain values or short lists of them."""
+    """Return the arguments of a model that are plain values or short lists."""
     if not isinstance(arguments, dict):
         return {}
     plain_ones = {str(key)[:100]: value for key, value in list(arguments.items())[:64]}
@@ -404,7 +407,7 @@ def _unread(card: Card) -> str | None:
 
 
 def _integer(value: Any) -> int | None:
-    """A whole number that somebody wrote, if it is of a size that means something."""
+    """Return an untrusted integer, if it has a plausible size."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
 
 

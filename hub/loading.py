@@ -1,4 +1,4 @@
-"""Load a checkpoint by what names it: a bundled name, a repository (and a revision) on a hub, or a folder."""
+"""Load a checkpoint by a bundled name, a repository (and revision) on a hub, or a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ def load(ref: str | Path, **options: Any) -> Any:
 
     Args:
         ref: a bundled name (``unknot/adagvae-dsprites``), ``USER/REPO``, ``USER/REPO@REVISION``, a folder, or a
-            Lightning checkpoint ``*.ckpt`` of a model of the zoo, of which only tensors and plain values are read.
+            Lightning checkpoint ``*.ckpt`` of a zoo model, from which only tensors and plain values are read.
         options: ``revision``, ``endpoint``, ``token``, ``cache_dir``, ``local_files_only`` and ``max_bytes``, as in
-            :func:`unknot.checkpoints.locate.resolve`. Whatever else is given replaces an argument of the model, such as
-            ``lr=1e-3`` to train on with.
+            :func:`unknot.checkpoints.locate.resolve`. All others replace arguments of the model, such as ``lr=1e-3``
+            for further training.
 
     >>> import tempfile
     >>> from unknot.zoo import BetaVAE

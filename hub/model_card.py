@@ -1,4 +1,4 @@
-"""Model cards: metadata, text (``model_card.md.jinja``) and ``.eval_results`` of a checkpoint."""
+"""Content of model cards: metadata, text (``model_card.md.jinja``) and ``.eval_results`` of a checkpoint."""
 
 import json
 import math
@@ -38,7 +38,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that a card states about a checkpoint besides its weights."""
+    """Facts that a card states in addition to the weights."""
 
     scores: Scores = field(default_factory=Scores)
     seed: int | None = None
@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Content:
-    """A file that is published, read once."""
+    """File to publish, read once."""
 
     path: Path
     size: int
@@ -63,7 +63,7 @@ class Content:
 
 
 def card_text(model: Any, repo: str, facts: Facts, files: Mapping[str, Content], old: Card | None = None) -> str:
-    """Return the card. A text that somebody has edited stays, and so does metadata that others added."""
+    """Return the card. Edited text and metadata added by others are kept."""
     old = old or Card()
     body = body_of(model, repo, facts, files)
     metadata = metadata_of(model, repo, facts, files)
@@ -105,7 +105,7 @@ def metadata_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content
 
 
 def eval_results(dataset: str | None, scores: Scores) -> str:
-    """Scores in the form of ``.eval_results/*.yaml``, which leaderboards read; how they were measured is in the notes.
+    """Return scores in the format of ``.eval_results/*.yaml`` for leaderboards, with the protocol as notes.
 
     >>> print(eval_results("dsprites", Scores({"mig": 0.3}, {"mig": 0.01}, protocol={"num_train": 10_000})), end="")
     - dataset:
@@ -126,7 +126,7 @@ def eval_results(dataset: str | None, scores: Scores) -> str:
 
 
 def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -> str:
-    """Fill in the template ``model_card.md.jinja``. Text that others wrote reaches it as plain values only."""
+    """Fill in the template ``model_card.md.jinja``. Text by others is passed as plain values only."""
     stems = {name: Path(name).stem for name in sorted(files, reverse=True) if name.startswith("pictures/")}
     spread = {name: f" ± {value:.4f}" for name, value in facts.scores.std.items()}
     arguments = {name: json.dumps(value, ensure_ascii=False) for name, value in _arguments(files).items()}
@@ -167,7 +167,7 @@ def _template(path: Path) -> Template:
 
 
 def _cell(text: Any, length: int = 500) -> str:
-    """Text for a cell of a table or for code within a line.
+    """Format text for a table cell or inline code.
 
     >>> _cell("a|b`c")
     'a\\\\|bc'
@@ -185,7 +185,7 @@ USES = {
 
 
 def snippet(model: Any, repo: str) -> str:
-    """Return the lines that load a model. The module of a user's own class is imported, which registers it."""
+    """Return the lines of code that load a model. The module of a user's class is imported, which registers it."""
     cls = type(model)
     if _is_of_the_zoo(cls):
         lines = [f"from unknot.zoo import {cls.__name__}", "", f'model = {cls.__name__}.from_pretrained("{repo}")']
@@ -213,7 +213,7 @@ def _is_of_the_zoo(cls: type[Any]) -> bool:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """New metadata over old ones; what others added stays, scores of other weights do not.
+    """Merge metadata: additions by others are kept, scores of other weights are not.
 
     >>> merged({"tags": ["mine", "method:vae"], "language": "en"}, {"tags": ["unknot"]})
     {'tags': ['mine', 'unknot'], 'language': 'en'}
@@ -226,7 +226,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts_from(card: Card) -> Facts:
-    """Read the facts of a card that :func:`card_text` wrote."""
+    """Read the facts of a card written by :func:`card_text`."""
     block, notes = facts_of(card.metadata), facts_of(card.metadata).get("notes")
 
     def typed(value: Any, kind: type[Any]) -> Any:
@@ -246,7 +246,7 @@ def facts_from(card: Card) -> Facts:
 
 
 def filled(facts: Facts, old: Facts) -> Facts:
-    """Complete facts by those of a card that describes the same weights."""
+    """Complete facts by those of a card of the same weights."""
     missing = {
         field.name: getattr(old, field.name) for field in fields(Facts) if not _tells(getattr(facts, field.name))
     }
@@ -258,7 +258,7 @@ def _tells(value: Any) -> bool:
 
 
 def check_scores(scores: Mapping[str, float], protocol: Mapping[str, Any] | None = None) -> Scores:
-    """Scores as plain finite numbers, without details, and how they were measured.
+    """Return scores as plain finite numbers, without details, and their protocol.
 
     >>> check_scores({"mig": 0.25, "mig/shape": 0.1})
     Scores({'mig': 0.25})

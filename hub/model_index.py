@@ -1,4 +1,4 @@
-"""Scores in the metadata of a model card, in the form that the Hub reads."""
+"""Scores in the metadata of a model card, in the Hub's format."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ from unknot.metrics.scores import Scores, read_facts
 def model_index(
     name: str, dataset: str, scores: Mapping[str, float], protocol: Mapping[str, Any], task: str = "disentanglement"
 ) -> list[Any]:
-    """Return scores, and their spread as ``score_std``, in the form that the Hub reads.
+    """Return scores, and their standard deviations as ``score_std``, in the Hub's format.
 
-    How they were measured is stated once, as ``args`` of the data set.
+    The protocol is stated once, as ``args`` of the data set.
 
     >>> model_index("me/model", "dsprites", {"mig": 0.3}, {})[0]["results"][0]["metrics"]
     [{'type': 'mig', 'name': 'MIG', 'value': 0.3}]
@@ -31,7 +31,7 @@ def model_index(
 
 
 def scores_of(metadata: Mapping[str, Any]) -> Scores:
-    """All finite numbers of ``model-index``, and their protocol; anything else is ignored.
+    """Return all finite numbers of ``model-index`` and their protocol; anything else is ignored.
 
     The protocol is ``dataset.args`` of a result. Earlier versions repeated it as ``args`` of every metric.
 

@@ -1,4 +1,6 @@
-"""Publish a model: weights, configuration, pictures and a card with its scores, in one commit that loses nothing."""
+"""Publish a model: weights, configuration, pictures and a card with its scores, in one commit that keeps others'
+changes.
+"""
 
 import hashlib
 import tempfile
@@ -57,35 +59,35 @@ def push(
     dry_run: bool = False,
     say: Callable[[str], None] = print,
 ) -> str:
-    """Publish a model with its card, in one commit, and give the address of the commit.
+    """Publish a model with its card in one commit, and return the address of the commit.
 
-    A README.md that somebody has edited keeps its text; only its metadata are brought up to date. If the repository
-    changes while we look at it, the push is refused. A model that was loaded and not changed since keeps its card: the
-    scores, seed, settings, curve and pictures of the checkpoint it comes from are published with it, unless others are
-    given here.
+    An edited README.md keeps its text; only its metadata are updated. If the repository changes in the meantime, the
+    push fails. A model that was loaded and not changed since keeps its card: the scores, seed, settings, curve and
+    pictures of its checkpoint are published with it, unless others are passed here.
 
     Args:
-        model: what to publish.
-        repo: ``USER/NAME``; made if it does not exist.
-        scores: from ``evaluate``; they go into the card as numbers, with how they were measured. Details are left out.
-        private: whether a new repository is private, which it is unless this is False. One that exists stays as it is.
-        protocol: how the scores were measured, where they do not tell it themselves.
-        seed: of the training.
-        command: that trained it.
-        license: of the weights, by its identifier, e.g. ``"apache-2.0"``.
-        commit: of the code that trained it.
+        model: model to publish.
+        repo: ``USER/NAME``; created if it does not exist.
+        scores: scores from ``evaluate``, listed in the card with their protocol, without details.
+        private: whether a new repository is private (the default). An existing one is not changed.
+        protocol: protocol of the scores, if they do not include it.
+        seed: seed of the training.
+        command: command of the training.
+        license: license identifier of the weights, e.g. ``"apache-2.0"``.
+        commit: commit of the code that trained the model.
         core_hours: processor time of the training, summed over cores.
         notes: sentences on how it was trained or chosen.
-        images: ``[N, C, H, W]`` to draw pictures of; by default draws of the data set, if it is available locally.
-        extras: more files by their name in the repository: pictures, ``training.yaml`` or ``training.csv``.
+        images: images ``[N, C, H, W]`` for the pictures; by default samples of the data set, if it is available
+            locally.
+        extras: further files by their name in the repository: pictures, ``training.yaml`` or ``training.csv``.
         dtype: precision to publish the weights in, as in ``save_pretrained``.
-        revision: branch to publish to, made if it does not exist; ``main`` by default.
-        commit_message: what was done.
+        revision: branch to publish to, created if it does not exist; ``main`` by default.
+        commit_message: message of the commit.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         token: by default ``HF_TOKEN`` or the saved login.
-        force: overwrite what others changed in the meantime, and send again what seems to be there.
-        dry_run: say what would be published, and send nothing.
-        say: where messages go.
+        force: overwrite changes that others made in the meantime, and send files again that seem to exist.
+        dry_run: print what would be published, without sending it.
+        say: function called with each message.
 
     >>> from unknot.zoo import BetaVAE
     >>> push(BetaVAE(image_shape=(1, 32, 32)), "me/model", endpoint="http://127.0.0.1:8000", dry_run=True)
@@ -170,13 +172,13 @@ def card_in(listing: client.Listing, address: str, token: str | None) -> bytes |
 
 
 def _origin_of(model: Model, address: str, token: str | bool | None, say: Callable[[str], None]) -> Path | None:
-    """Folder of the checkpoint with a card that a model was loaded from, if the model is still what is stored there."""
+    """Return the folder of the checkpoint with a card that an unchanged model was loaded from."""
     source = model.loaded_from
     if source is None or not _is_stored(model, source.folder):
         return None
     if source.commit is None:
         return source.folder if (source.folder / CARD).is_file() else None
-    try:  # the model is in the cache; its card and curve may not be
+    try:  # the model is cached; its card and curve may not be
         return pull(f"{source.repo}@{source.commit}", endpoint=address, token=token)
     except (OSError, ValueError) as error:
         say(f"Publishing without the card of {source.repo}, which could not be fetched: {plain(error, 500)}")
@@ -190,7 +192,7 @@ def _card_of(folder: Path | None) -> Card:
 
 
 def _is_stored(model: Model, folder: Path) -> bool:
-    """Return whether a folder has the weights, arguments and data set that a model has now."""
+    """Return whether a folder has the model's current weights, arguments and data set."""
     try:
         stored, now = read_config(folder), model.configuration()
         arguments = stored["arguments"].items()
@@ -217,7 +219,7 @@ def stored_in(folder: Path) -> torch.dtype | None:
 def repository(
     api: HfApi, repo: str, revision: str | None, private: bool, address: str, token: str | None
 ) -> client.Listing:
-    """The state to build on; repository and branch are made if they are not there."""
+    """Return the current state of a repository; create repository and branch if they do not exist."""
     try:
         return client.look_up(repo, revision, address, token)
     except MissingError:
@@ -236,7 +238,7 @@ def prepare(
     dtype: torch.dtype | None = None,
     inference_only: bool = False,
 ) -> dict[str, Content]:
-    """Write all that is published but the card into ``folder``, and give the files by name, each read once."""
+    """Write all published files except the card into ``folder``, and return them by name, each read once."""
     folder = model.save_pretrained(folder, dtype, inference_only)
     names = [CONFIG, WEIGHTS]
     for name, path in (extras or {}).items():
@@ -268,7 +270,7 @@ def assemble(
     extras: Mapping[str, Path] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Path:
-    """Write a checkpoint with its card into a folder, as bundled ones are made."""
+    """Write a checkpoint with its card into a folder, as for bundled ones."""
     files = prepare(model, folder, facts, None, extras, dtype, inference_only=True)
     with replacing(Path(folder) / CARD) as beside:
         beside.write_text(card_text(model, repo, facts, files), encoding="utf-8")
@@ -276,7 +278,7 @@ def assemble(
 
 
 def known_about(folder: Path) -> dict[str, Any]:
-    """Return the options of :func:`push` that a folder knows: a saved model with a card, or a training run."""
+    """Return the options of :func:`push` recorded in a folder: a saved model with a card, or a training run."""
     known: dict[str, Any] = {"extras": {}}
     if (folder / CARD).is_file():
         facts = facts_from(read_card((folder / CARD).read_bytes()))
@@ -298,7 +300,7 @@ def known_about(folder: Path) -> dict[str, Any]:
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
 
     >>> size(2_100_000)
     '2.1 MB'
@@ -307,7 +309,7 @@ def size(count: int) -> str:
 
 
 def _draw(model: Any, folder: Path, images: Tensor | None) -> list[str]:
-    """Traversals and reconstructions; without images, traversals of images decoded from random latents."""
+    """Draw traversals and reconstructions; without images, traversals of images decoded from random latents."""
     generator = torch.Generator().manual_seed(0)
     dataset = available_dataset(model.trained_on, model.image_shape)
     if images is None and dataset:
@@ -325,7 +327,7 @@ def _draw(model: Any, folder: Path, images: Tensor | None) -> list[str]:
 
 
 def content_of(path: Path) -> Content:
-    """A file with its size and hashes, read once."""
+    """Return a file with its size and hashes, read once."""
     size = path.stat().st_size
     sha256, sha1 = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
     with path.open("rb") as file:
@@ -336,5 +338,5 @@ def content_of(path: Path) -> Content:
 
 
 def same(file: Content, announced: Announced | None) -> bool:
-    """Return whether the hub has a file already."""
+    """Return whether the hub already has a file."""
     return announced in ((file.size, file.sha256), (file.size, file.sha1))

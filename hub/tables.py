@@ -1,4 +1,4 @@
-"""Tables of results as a source of the page: a row for each trained model, with its settings and scores."""
+"""Tables of results for the page: a row for each trained model, with its settings and scores."""
 
 import csv
 import math
@@ -18,12 +18,12 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is a table that can be shown."""
+    """Return whether a path is a table that the page supports."""
     return path.is_file() and path.suffix in SUFFIXES
 
 
 def read_table(path: Path) -> list[Checkpoint]:
-    """The rows of a CSV or Parquet file, by the columns that ``unknot study table`` writes.
+    """Read the rows of a CSV or Parquet file with the columns of ``unknot study table``.
 
     ``dataset``, ``method`` and ``seed`` are facts; ``config``, ``strength``, ``status`` and all names with a dot are
     settings; every other column of numbers is a score, and ``SCORE_std`` its spread.
@@ -63,7 +63,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or give a CSV file.") from None
     try:
         yield from parquet.read_table(path).slice(0, MAX_ROWS).to_pylist()
-    except Exception as error:  # pyarrow raises many kinds
+    except Exception as error:  # pyarrow raises many kinds of errors
         raise ValueError(f"{path} is not a Parquet file that can be read ({type(error).__name__}).") from None
 
 
@@ -77,7 +77,7 @@ def _checkpoint(table: str, place: int, row: dict[str, Any]) -> Checkpoint:
         if name in SETTINGS or "." in name or isinstance(value, str | bool):
             settings[name.removeprefix("model.")] = value
         else:
-            numbers[name.replace("/", "_")] = value  # a slash is for the parts of a score, which are not kept
+            numbers[name.replace("/", "_")] = value  # a slash marks details of a score, which are skipped
     seed = cells.get("seed")
     return Checkpoint(
         ref=f"{table} #{place + 1}",
@@ -93,7 +93,7 @@ def _checkpoint(table: str, place: int, row: dict[str, Any]) -> Checkpoint:
 
 
 def _value(value: Any) -> Any:
-    """A number, a text or None."""
+    """Return a number, a string or None."""
     if isinstance(value, bool) or value is None:
         return value
     try:

@@ -1,1 +1,1 @@
-"""The page to browse trained checkpoints: its server on this machine, and its export as one file."""
+"""Page for browsing trained checkpoints: its local server, and its static export."""

@@ -1,7 +1,7 @@
-"""The page to browse trained checkpoints: its server on this machine, and its export as one file.
+"""Server of the page for browsing trained checkpoints.
 
-Cards, names and scores come from strangers. They travel as JSON, and the page makes text of them and nothing else.
-Models are loaded by :func:`unknot.hub.load` alone, and only when somebody asks for one.
+Cards, names and scores are untrusted. They are sent as JSON, and the page inserts them only as text. Models are loaded
+only by :func:`unknot.hub.load`, and only on request.
 """
 
 import contextlib
@@ -49,14 +49,14 @@ GRACE = 10.0
 
 
 class Keys:
-    """Addresses that let a browser in, each once: what a command line or a log shows is of no use afterwards."""
+    """One-time keys that admit a browser: an address shown on a command line or in a log cannot be reused."""
 
     def __init__(self, on_new_key: Callable[[str], None] = lambda key: None) -> None:
         self._on_new_key, self._lock = on_new_key, threading.Lock()
         self.current = secrets.token_urlsafe(24)
 
     def use(self, key: str) -> bool:
-        """Return whether this is the key, and replace it by another."""
+        """Return whether this is the key, and replace it."""
         with self._lock:
             if not hmac.compare_digest(key.encode(), self.current.encode()):
                 return False
@@ -66,11 +66,11 @@ class Keys:
 
 
 class Guard(Names):
-    """Lets in only who was sent by this page, and tells browsers what the page may do.
+    """Middleware that admits only requests of this page, and sends its security headers.
 
-    Other users of this machine can reach the address too. So a visitor must have opened the page by
-    an address with a key, after which the browser carries a cookie; and whatever changes or costs something needs the
-    page's own token, which a stranger's site cannot read.
+    Other users of this machine can reach the address too. A visitor must therefore have opened the page with an address
+    that contains a key, which sets a cookie. Requests that change something or are expensive need the page's token,
+    which other sites cannot read.
     """
 
     def __init__(self, app: ASGIApp, token: str, host: str, keys: Keys) -> None:
@@ -78,7 +78,7 @@ class Guard(Names):
         self.token, self.keys = token, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, with the headers of the page."""
+        """Handle a request, with the headers of the page."""
         if scope["type"] != "http":
             return
         request = Request(scope)
@@ -103,7 +103,7 @@ class Guard(Names):
         await super().__call__(scope, receive, send_guarded)
 
     def problem(self, request: Request) -> str | None:
-        """Return the reason for refusing a request, or None."""
+        """Return the reason for rejecting a request, or None."""
         if reason := super().problem(request):
             return reason
         has_token = self._same(request.headers.get("x-unknot-token", ""))
@@ -123,12 +123,12 @@ class Guard(Names):
 
 
 class Pages:
-    """The handlers of the app.
+    """Request handlers of the page.
 
     Args:
-        index: what is shown.
-        token: that the page's requests carry.
-        keys: that let a browser in.
+        index: index of the checkpoints.
+        token: token of the page's requests.
+        keys: keys that admit a browser.
     """
 
     def __init__(self, index: Index, token: str, keys: Keys) -> None:
@@ -147,7 +147,7 @@ class Pages:
         return asset(request.path_params["name"])
 
     def key(self, request: Request) -> Response:
-        """``POST /api/key``: the key that lets in another browser, once."""
+        """``POST /api/key``: a key that admits another browser once."""
         return Answer({"key": self.keys.current})
 
     def listed(self, request: Request) -> Response:
@@ -160,7 +160,7 @@ class Pages:
 
     def _detailed(self, entry: Entry) -> Response:
         if entry.folder is not None and entry.row.model and not self.index.about(entry.row.model):
-            self.index.learn_models()  # a class of the user's own, perhaps
+            self.index.learn_models()  # perhaps a user's class
         files: dict[str, str] | None = None
         if in_browser.can_run(entry.folder):
             place = f"api/checkpoints/{entry.id}/model"
@@ -169,10 +169,10 @@ class Pages:
         return Answer(self.index.record(entry, self._address) | detail | {"live": files})
 
     def model_file(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/model/{file}``: what a browser needs to run a model itself."""
+        """``GET /api/checkpoints/{id}/model/{file}``: a file that a browser needs to run a model."""
         entry, name = self._entry(request), request.path_params["file"]
         if name not in MODEL_FILES.values() or not in_browser.can_run(entry.folder):
-            raise HTTPException(404, "There is no such file for browsers.")
+            raise HTTPException(404, "The browser page has no such file.")
         assert entry.folder is not None
         if name == MODEL_FILES["images"]:
             with contextlib.suppress(FileNotFoundError):
@@ -183,12 +183,14 @@ class Pages:
         )
 
     def curves(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/curves``: of a training, as far as it is."""
+        """``GET /api/checkpoints/{id}/curves``: curves of a training run, so far."""
         entry = self._entry(request)
         return Answer({"curves": self.index.training(entry), "training": entry.is_training})
 
     def picture(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/{pictures/name.png}``; one of the hub is fetched, checked, within its limit."""
+        """``GET /api/checkpoints/{id}/{pictures/name.png}``: a picture; one of the hub is downloaded, verified and
+        limited in size.
+        """
         entry, name = self._entry(request), request.path_params["name"]
         path = entry.pictures().get(name)
         if path is None and entry.folder is None and name in entry.row.pictures:
@@ -204,11 +206,11 @@ class Pages:
             return client.download(listing, name, self.index.endpoint)
 
     async def drawn(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/drawn.png``: of a checkpoint without pictures."""
+        """``GET /api/checkpoints/{id}/drawn.png``: a picture drawn for a checkpoint without pictures."""
         return _png(await self._play(request, "picture"))
 
     def refresh(self, request: Request) -> Response:
-        """``POST /api/refresh``: ask the hub and look into the folders again."""
+        """``POST /api/refresh``: query the hub and search the folders again."""
         self.index.refresh()
         return self.listed(request)
 
@@ -221,7 +223,7 @@ class Pages:
         return self._detailed(entry)
 
     def evaluate(self, request: Request) -> Response:
-        """``POST /api/checkpoints/{id}/evaluate``: measure scores, or tell how far that is."""
+        """``POST /api/checkpoints/{id}/evaluate``: compute scores, or report the progress."""
         entry = self._entry(request)
         folder = self._weights(entry)
         job = self.jobs.start(
@@ -232,7 +234,7 @@ class Pages:
         return Answer({"job": job.to_dict(), "folder": folder.name})
 
     def progress(self, request: Request) -> Response:
-        """``GET /api/checkpoints/{id}/progress``: of an evaluation."""
+        """``GET /api/checkpoints/{id}/progress``: progress of an evaluation."""
         entry = self._entry(request)
         job, scores = self.jobs.get(entry.id), entry.row.scores
         return Answer({"job": job and job.to_dict(), "scores": dict(scores), "std": scores.std})
@@ -279,7 +281,7 @@ class Pages:
         return Answer(await self._play(request, "look", origin, seed, iterations, slots))
 
     async def upload(self, request: Request) -> Response:
-        """``POST /api/checkpoints/{id}/upload``: an image as the body."""
+        """``POST /api/checkpoints/{id}/upload``: encode the image in the body."""
         from unknot.hub.browser.players import MAX_UPLOAD
 
         content, query = await body_bytes(request, MAX_UPLOAD), request.query_params
@@ -311,18 +313,18 @@ class Pages:
             with Deadline(ACTION):
                 player = self.players.get(entry.key, entry.ref)
                 if action not in player.actions:
-                    raise ValueError(f"{type(player.model).__name__} does something else: it has no {action!r} here.")
+                    raise ValueError(f"{type(player.model).__name__} does not support the action {action!r}.")
                 return getattr(player, action)(*arguments)
 
-        # Threads of their own: however many wait for one model, the rest of the page has its own. What does not look
-        # at the clock itself, such as waiting for another who uses the model, is left behind.
+        # Separate threads: however many requests wait for one model, the rest of the page stays responsive. Work that
+        # does not check the time itself, such as waiting for another user of the model, is abandoned.
         self._playing = self._playing or anyio.CapacityLimiter(PLAYING)
         with anyio.move_on_after(ACTION + GRACE):
             return await anyio.to_thread.run_sync(play, abandon_on_cancel=True, limiter=self._playing)
         raise TimeoutError(f"No result after {ACTION + GRACE:g} seconds. The model is busy or too slow for this page.")
 
     def _weights(self, entry: Entry) -> Path:
-        """Folder of a model that is here and not too large to be played with."""
+        """Return the folder of a model that is on this machine and small enough for the page."""
         from unknot.hub.browser.players import MAX_WEIGHTS
 
         if entry.folder is None:
@@ -348,7 +350,7 @@ class Pages:
         return f"api/checkpoints/{entry.id}/{quote(name)}?size={size}&changed={path.stat().st_mtime_ns}"
 
     def routes(self) -> Iterator[Route]:
-        """Paths of the page."""
+        """Return the routes of the page."""
         for route in self._untimed():
             long = route.path.endswith(("/download", "/push"))
             yield Route(
@@ -374,12 +376,12 @@ class Pages:
 
 
 async def _beside(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread, which is left behind if its time is over."""
+    """Run blocking work in a thread, which is abandoned at its deadline."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _in_time(action: Callable[[Request], Any], seconds: float) -> Callable[[Request], Awaitable[Response]]:
-    """The same action with a deadline."""
+    """Return the handler with a deadline."""
 
     async def timed(request: Request) -> Response:
         with anyio.move_on_after(seconds):
@@ -396,19 +398,19 @@ def _png(content: bytes) -> Response:
 
 
 def _count(value: Any) -> int | None:
-    """A small number of a request, if it is one."""
+    """Return a small number of a request, if it is one."""
     text = str(value)
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | None = None) -> ASGIApp:
-    """The app for an index.
+    """Return the app for an index.
 
     Args:
-        index: what is shown.
-        token: that requests which cost something must carry.
-        host: name under which the page is reached, besides numbers and this machine's names.
-        keys: that let a browser in.
+        index: index of the checkpoints.
+        token: token that expensive requests must carry.
+        host: further host name of the page, in addition to IP addresses and this machine's names.
+        keys: keys that admit a browser.
     """
 
     def failed(status: int) -> Callable[[Request, Any], Response]:
@@ -428,7 +430,7 @@ def browse_app(index: Index, token: str, host: str = "127.0.0.1", keys: Keys | N
     }
     keys = keys or Keys()
     app = Starlette(routes=list(Pages(index, token, keys).routes()), exception_handlers=handlers)
-    return Guard(app, token, host, keys)  # around everything, the answers to our own mistakes included
+    return Guard(app, token, host, keys)  # outermost, so that it also covers error responses
 
 
 def browse(
@@ -442,12 +444,12 @@ def browse(
     """Serve the page until interrupted.
 
     Args:
-        folders: searched for saved models and runs of `unknot fit`, besides bundled, cached and remote checkpoints.
+        folders: folders with saved models and runs, in addition to bundled, cached and remote checkpoints.
         endpoint: address of the hub; by default ``HF_ENDPOINT`` or the public one.
         host: address to listen on; only this machine by default.
-        port: 0 takes a free one; by default 8800, or a free one if that is taken.
-        open_browser: open the page.
-        say: where messages go.
+        port: port; 0 for any free one; by default 8800, or a free one if it is in use.
+        open_browser: open the page in a browser.
+        say: function called with each message.
     """
     index, token = Index(folders, endpoint), secrets.token_urlsafe(24)
     listening = _listen(host, port)

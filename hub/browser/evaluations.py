@@ -1,4 +1,4 @@
-"""Scores that are measured while one looks on: one checkpoint after the other, in threads of their own."""
+"""Background evaluations of checkpoints for the page, one at a time."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ EVALUATION = 1800.0
 
 @dataclass(frozen=True)
 class Job:
-    """Progress of an evaluation: ``done`` of ``total`` metrics, and the one that is measured now."""
+    """Progress of an evaluation: ``done`` of ``total`` metrics, and the current one."""
 
     state: str
     done: int = 0
@@ -25,7 +25,7 @@ class Job:
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -37,7 +37,7 @@ class Jobs:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def get(self, key: str) -> Job | None:
-        """The last job of a checkpoint."""
+        """Return the last job of a checkpoint."""
         return self._jobs.get(key)
 
     def start(
@@ -47,20 +47,20 @@ class Jobs:
         keep: Callable[[Scores], None],
         metrics: Sequence[str] | None = None,
     ) -> Job:
-        """Measure, unless this is under way; each score is kept as soon as it is known.
+        """Start an evaluation, unless one is running; each score is stored as soon as it is known.
 
         Args:
             key: id of the checkpoint.
-            load: gives the model.
-            keep: takes the scores.
-            metrics: which to measure; by default those that are computed by default for this model.
+            load: function that loads the model.
+            keep: function that stores the scores.
+            metrics: metrics to compute; by default the default ones for this model.
         """
         with self._lock:
             known = self._jobs.get(key)
             if known and known.state in ("waiting", "running"):
                 return known
             if sum(job.state == "waiting" for job in self._jobs.values()) >= MAX_WAITING:
-                raise ValueError("Many evaluations are waiting already; come back later.")
+                raise ValueError("The evaluation queue is full; try again later.")
             self._jobs[key] = job = Job("waiting", total=len(metrics or default_scores()))
         threading.Thread(target=self._run, args=(key, job, load, keep, metrics)).start()
         return job
@@ -88,7 +88,7 @@ class Jobs:
                 metrics = default_scores(model) if metrics is None else metrics
                 job = replace(job, total=len(metrics))
                 for place, metric in enumerate(metrics):
-                    if not threading.main_thread().is_alive():  # whoever stopped the page waits for one score at most
+                    if not threading.main_thread().is_alive():  # stopping the page waits for at most one score
                         return
                     self._jobs[key] = replace(job, state="running", done=place, now=about(metric).title)
                     with Deadline(EVALUATION):

@@ -1,4 +1,4 @@
-"""The page without a server: one HTML file, or a folder of static files for any web host."""
+"""Static export of the page: one HTML file, or a folder for any web host."""
 
 import base64
 import json
@@ -29,16 +29,17 @@ def export(
     say: Callable[[str], None] = print,
     only: Sequence[str] = (),
 ) -> Path:
-    """Write the page as one file, or as a folder of static files, which need no server of ours.
+    """Write the page as one file, or as a folder of static files, which needs no server.
 
-    Models of the zoo run in the visitor's browser; of others there are pictures of what each latent does. In a folder,
-    weights are loaded when somebody opens a model. One file holds up to 24 MB of weights, those of ``folders`` first.
+    Models of the zoo run in the visitor's browser; for others there are pictures of the effect of each latent. In a
+    folder, weights are loaded when a model is opened. One file holds up to 24 MB of weights, those of ``folders``
+    first.
 
     Args:
-        path: of the file, if it ends in ``.html``; else of the folder.
-        folders: searched for saved models, besides bundled, cached and remote checkpoints.
+        path: path of the file if it ends in ``.html``, else of the folder.
+        folders: folders with saved models, in addition to bundled, cached and remote checkpoints.
         endpoint: address of the hub.
-        say: where messages go.
+        say: function called with each message.
         only: names of the checkpoints to write, such as ``"unknot/adagvae-dsprites"``; by default all.
     """
     index, path = Index(folders, endpoint), Path(path)
@@ -60,8 +61,8 @@ def export(
 def _details(
     index: Index, picture: Callable[..., str | None], files: Callable[[Entry], dict[str, Any] | None]
 ) -> Iterable[tuple[Entry, dict[str, Any]]]:
-    """The page of each checkpoint. What goes wrong with one is written on its page, as the server would."""
-    silent: UnreachableError | None = None  # once the hub stops to answer it is not waited for again
+    """Yield the details of each checkpoint. An error is shown on its page, as by the server."""
+    silent: UnreachableError | None = None  # after the hub fails once, it is not contacted again
     for entry in tqdm(list(index.entries.values()), desc="drawing", unit="checkpoint", disable=None, leave=False):
         try:
             if silent and entry.folder is None:
@@ -94,7 +95,7 @@ def _write_file(index: Index, path: Path) -> None:
         images = _sheet(entry)
         return names | {"images": images and _data_uri(images)}
 
-    # The user's own models first: they have what room there is.
+    # The user's own models first: space is limited.
     index.entries = dict(sorted(index.entries.items(), key=lambda item: item[1].home is None))
     details = {entry.id: detail for entry, detail in _details(index, picture, files)}
     with replacing(path) as beside:
@@ -103,7 +104,7 @@ def _write_file(index: Index, path: Path) -> None:
 
 
 def _write_site(index: Index, path: Path) -> int:
-    """Write a folder beside and put it in place whole; one that is not ours is left alone."""
+    """Write a folder under a temporary name and rename it; do not touch a folder that is not an export."""
     if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / "page" / "browse.js").is_file())):
         raise FileExistsError(f"{path} exists and is not an exported page. Choose another folder, or delete it.")
     site = path.with_name(f".{path.name}.writing")
@@ -135,7 +136,7 @@ def _write_site(index: Index, path: Path) -> int:
             write(f"models/{entry.id}/detail.json", json.dumps(detail, separators=(",", ":")).encode())
         listed = index.listed(picture, served=False)
         (site / "index.html").write_text(static_page(listed), encoding="utf-8")
-        (site / ".nojekyll").touch()  # hosts that build pages with Jekyll take the files as they are
+        (site / ".nojekyll").touch()  # keep hosts that use Jekyll from processing the files
         size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
         if path.exists():
             shutil.rmtree(path)
@@ -146,7 +147,7 @@ def _write_site(index: Index, path: Path) -> int:
 
 
 def _picture(source: Path, width: int) -> bytes | None:
-    """Return a picture drawn again within its bounds, or None for a broken one."""
+    """Return a re-encoded, size-limited picture, or None for a damaged one."""
     try:
         return read_picture(source, width, source.stat().st_mtime_ns, colours=COLOURS)
     except (ValueError, OSError):
@@ -170,7 +171,7 @@ def _data_uri(content: bytes) -> str:
 
 
 def _drawn(entry: Entry) -> dict[str, Any]:
-    """Pictures of what a model does that no browser runs; the reason, where that fails."""
+    """Return pictures of a model that cannot run in a browser, or the reason for a failure."""
     if entry.folder is None:
         return {}
     from unknot.hub.browser.players import ACTION, Deadline, player_of

@@ -1,4 +1,4 @@
-"""Models that a visitor's browser can run, and the files it needs for one."""
+"""Models that can run in a visitor's browser, and the files that this requires."""
 
 import io
 import json
@@ -49,7 +49,7 @@ NO_IMAGES = _png(np.zeros((1, 1), dtype=np.uint8))
 
 @cache
 def _listed(script: str, name: str) -> frozenset[str]:
-    """The names in a list of a script of the page, which is where they are kept."""
+    """Return the names in a list of a script of the page, the only place that defines them."""
     text = (PAGE / script).read_text(encoding="utf-8")
     block = re.search(rf"const {name} = (?:new Map\()?\[(.*?)\]\)?;\n", text, re.DOTALL)
     assert block, name
@@ -75,7 +75,7 @@ def is_playable(capabilities: Collection[str]) -> bool:
 
 
 def runs_in_browser(model: str | None, arguments: Mapping[str, Any]) -> bool:
-    """Return whether the page's scripts know a model and its networks.
+    """Return whether the page's scripts support a model and its networks.
 
     >>> runs_in_browser("BetaVAE", {"decoder": "MLPDecoder"}), runs_in_browser("BetaVAE", {"decoder": "Mine"})
     (True, False)
@@ -91,7 +91,7 @@ def runs_in_browser(model: str | None, arguments: Mapping[str, Any]) -> bool:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a model that the page can run; others are a ``ValueError``."""
+    """Return ``config.json`` of a model that the page can run; raise ``ValueError`` for others."""
     config = json.loads(read_limited(folder / CONFIG, MAX_CONFIG))
     arguments = config.get("arguments") if isinstance(config, dict) else None
     if not isinstance(arguments, dict) or not runs_in_browser(config.get("model"), arguments):
@@ -110,7 +110,7 @@ def can_run(folder: Path | None) -> bool:
 
 
 def sheet(folder: Path, seed: int = 0) -> bytes:
-    """Images of a model's data set side by side, as PNG; nothing is loaded of the model."""
+    """Return images of a model's data set side by side, as PNG, without loading the model."""
     import torch
 
     from unknot.datamodules import ClevrScenes, available_dataset
@@ -122,7 +122,7 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
         raise ValueError("image_shape must be three whole numbers.")
     channels, height, width = shape
     if channels not in (1, 3) or not 0 < height <= 256 or not 0 < width <= 256:
-        raise ValueError("Images of this shape are not drawn for the page.")
+        raise ValueError("The page does not show images of this shape.")
     is_scene = "decode" not in capabilities_of(config["model"])
     count, generator = SCENES if is_scene else IMAGES, torch.Generator().manual_seed(seed)
     dataset = available_dataset(name, (channels, height, width))

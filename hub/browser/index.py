@@ -1,4 +1,4 @@
-"""Index of the checkpoints that the page shows, wherever they are, and the facts about each."""
+"""Index of all checkpoints that the page shows, with facts about each."""
 
 import hashlib
 import os
@@ -34,7 +34,7 @@ FRESH = 300
 
 @dataclass(frozen=True)
 class Entry:
-    """A checkpoint of the page: its row, and where its files are if they are on this disk."""
+    """Checkpoint on the page: its list row, and the location of its files if they are on this disk."""
 
     row: Checkpoint
     folder: Path | None = None
@@ -45,31 +45,31 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """A name for addresses, the same every time."""
+        """Return a stable identifier for addresses."""
         return hashlib.sha256(self.row.ref.encode(errors="replace")).hexdigest()[:12]
 
     @property
     def ref(self) -> Any:
-        """The reference that ``load`` takes."""
+        """Return the reference for ``load``."""
         if "folder" in self.row.sources:
             return self.folder
         return f"{self.row.ref}@{self.row.commit}" if self.row.commit else self.row.ref
 
     @property
     def key(self) -> str:
-        """Changes when the weights do."""
+        """Return a key that changes with the weights."""
         assert self.folder is not None
         return f"{self.folder}@{(self.folder / 'model.safetensors').stat().st_mtime_ns}"
 
     @property
     def home(self) -> Path | None:
-        """The folder that is this checkpoint's alone: of its run, or of the saved model; None for what is not ours."""
+        """Return the folder of this checkpoint only: its run or saved model; None if it is not the user's."""
         path = self.run.path if self.run else self.folder
         return path if "folder" in self.row.sources else None
 
     @property
     def curve(self) -> Path | None:
-        """The curve of its training, where there is one."""
+        """Return the curve of its training, if there is one."""
         if self.run:
             return self.run.curve
         path = self.folder / "training.csv" if self.folder else None
@@ -77,23 +77,23 @@ class Entry:
 
     @property
     def is_training(self) -> bool:
-        """Return whether it is a run that is under way right now."""
+        """Return whether it is a run in progress."""
         if self.folder is not None or self.run is None:
             return False
-        curve = self.run.curve  # runs of version 0.1.0 reported no other progress
+        curve = self.run.curve  # the only progress of runs of version 0.1.0
         return self.run.progress() is not None or (curve is not None and time.time() - curve.stat().st_mtime < FRESH)
 
     @property
     def title(self) -> str:
-        """The name for people: of a job of a study what it trains."""
+        """Return the display name; for a job of a study, its settings."""
         if self.study is None:
             return self.row.ref
-        from unknot.studies.plan import title_of  # imports torch, which other pages can spare
+        from unknot.studies.plan import title_of  # imports torch, which other pages do not need
 
         return title_of(self.study["settings"])
 
     def pictures(self) -> dict[str, Path]:
-        """Pictures by their name in the card; of those of a run the last of each kind."""
+        """Return pictures by their name in the card; for runs, the last of each kind."""
         saved = sorted(self.folder.glob("pictures/*.png"))[:200] if self.folder else []
         known = (self.run.pictures() if self.run else {}) | {f"pictures/{path.name}": path for path in saved}
         found = {
@@ -105,10 +105,10 @@ class Entry:
 
 
 class Index:
-    """All checkpoints that the page shows: those on this disk at once, those of the hub when it has answered.
+    """Index of checkpoints: local ones immediately, those of the hub when it responds.
 
     Args:
-        folders: searched for saved models and runs of `unknot fit`.
+        folders: folders with saved models and runs.
         endpoint: address of the hub.
     """
 
@@ -136,7 +136,7 @@ class Index:
         self.entries = {entry.id: entry for entry in entries}
 
     def refresh(self) -> None:
-        """Ask the hub, within its deadline. Without an answer the last one stays, and ``remote`` says so."""
+        """Query the hub within its deadline. Without a response the last list stays, and ``remote`` says so."""
         with self._lock:
             if client.is_offline():
                 self.remote, self.note = "offline", "Offline mode is on (HF_HUB_OFFLINE): the hub is not asked."
@@ -145,7 +145,7 @@ class Index:
             before, self.remote = self.remote, "asking"
             try:
                 rows, notes = gather(SOURCES, self.endpoint)
-            except Exception as error:  # whatever happens, the page must not say "asking" for ever
+            except Exception as error:  # in any case, the page must not show "asking" forever
                 rows, notes = gather(("bundled", "cached"))[0], [f"{type(error).__name__}: {error}"]
             if not notes:
                 self.remote, self.note = "listed", client.endpoint_of(self.endpoint)
@@ -167,11 +167,11 @@ class Index:
         self.ready = True
 
     def learn_models(self) -> None:
-        """Learn about all models of the zoo and those that users registered: the first time this imports torch."""
+        """Register all models of the zoo and of users; this imports torch."""
         import unknot.zoo  # noqa: F401
 
     def about(self, model: str | None) -> dict[str, Any]:
-        """Family and capabilities of a model by its name; nothing of one that is not known.
+        """Return family and capabilities of a model by its name; an empty result for an unknown one.
 
         Without torch, which takes 900 MB, the models of the zoo are known.
         """
@@ -185,7 +185,7 @@ class Index:
         return {"family": next(filter(None, families), None), "capabilities": sorted(capabilities)}
 
     def keep(self, refs: Iterable[str]) -> None:
-        """Keep these checkpoints alone."""
+        """Keep only these checkpoints."""
         refs = list(refs)
         known = {entry.row.ref for entry in self.entries.values()}
         if unknown := [ref for ref in refs if ref not in known]:
@@ -193,9 +193,9 @@ class Index:
         self.entries = {key: entry for key, entry in self.entries.items() if entry.row.ref in refs}
 
     def get(self, key: str) -> Entry:
-        """A checkpoint by its id."""
+        """Return a checkpoint by its id."""
         if key not in self.entries:
-            raise MissingError("There is no such checkpoint any more. Reload the page.")
+            raise MissingError("This checkpoint no longer exists. Reload the page.")
         return self.entries[key]
 
     def record(self, entry: Entry, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
@@ -222,14 +222,14 @@ class Index:
         }
 
     def thumbnail(self, entry: Entry, drawable: bool) -> str | None:
-        """Address of a picture for a card that has none here: the hub's, or one that is drawn."""
+        """Return the address of a picture for a card without one: the hub's, or a drawn one."""
         if entry.folder is None and entry.row.pictures:
             names = sorted(entry.row.pictures, key=lambda name: "traversals" not in name)
             return f"api/checkpoints/{entry.id}/{names[0]}?size=small"
         return f"api/checkpoints/{entry.id}/drawn.png" if drawable else None
 
     def listed(self, picture: "PictureAddress", served: bool = True) -> dict[str, Any]:
-        """All records, and how the hub's list came about; pictures that only a server has are left out without one."""
+        """Return all records and the state of the hub's list; without a server, server-only pictures are left out."""
         records = [self.record(entry, picture, served) for entry in list(self.entries.values())]
         known = {
             name: entry.row.scores.about(name) for entry in list(self.entries.values()) for name in entry.row.scores
@@ -272,17 +272,17 @@ class Index:
         return "\n".join(lines)
 
     def training(self, entry: Entry) -> Curves:
-        """Curves of a training, as far as it is."""
+        """Return the curves of a training run, so far."""
         return curves(entry.curve)
 
-    # What the page changes, on this disk alone
+    # Changes by the page, only on this disk
 
     def tag(self, entry: Entry, tags: list[str]) -> Entry:
-        """Keep tags beside a checkpoint."""
+        """Store the tags of a checkpoint."""
         return self.update(entry, tags=write_tags(self._home(entry), tags))
 
     def rename(self, entry: Entry, name: str) -> Entry:
-        """Give the folder of a checkpoint another name."""
+        """Rename the folder of a checkpoint."""
         home, _ = self._movable(entry)
         with self._lock:
             target = entry.run.rename(name).path if entry.run else rename_folder(home, name)
@@ -294,7 +294,7 @@ class Index:
         return new
 
     def remove(self, entry: Entry) -> Path:
-        """Move the folder of a checkpoint to the trash, from where it can be fetched back, and give its new place."""
+        """Move the folder of a checkpoint to the trash, and return its new place."""
         home, root = self._movable(entry)
         with self._lock:
             into = root / TRASH
@@ -303,7 +303,7 @@ class Index:
         return target
 
     def score(self, entry: Entry, scores: Scores) -> None:
-        """Take scores that were measured just now, and keep those of the user's own folders there."""
+        """Add new scores, and store those of the user's own folders."""
         entry = self.get(entry.id)
         if entry.run is not None:
             entry.run.add_scores(scores)
@@ -325,7 +325,7 @@ class Index:
         return entry.home
 
     def _movable(self, entry: Entry) -> tuple[Path, Path]:
-        """The folder of a checkpoint, and the one around it that the page was opened with."""
+        """Return the folder of a checkpoint, and the folder around it that was passed to the page."""
         home = self._home(entry)
         root = next((root for root in self.folders if root in home.parents), None)
         if root is None:
@@ -337,7 +337,7 @@ PictureAddress = Callable[[Entry, str, Path, str], str | None]
 
 
 def find_models(root: Path) -> Iterator[Entry]:
-    """Saved models under a folder; one that `unknot fit` wrote comes with its run."""
+    """Yield the saved models below a folder, with their runs."""
     found = 0
     walk = tqdm(os.walk(root), desc=f"searching {root}", unit="folder", disable=None, leave=False, delay=1)
     for name, folders, files in walk:
@@ -360,7 +360,7 @@ def find_models(root: Path) -> Iterator[Entry]:
 
 
 def _of_run(run: RunFolder) -> Entry:
-    """The entry of a run, whose model may not be there yet."""
+    """Return the entry of a run, whose model may not exist yet."""
     study = run.summary.study or _study_of(run)
     if (run.model / "config.json").is_file() and (run.model / "model.safetensors").is_file():
         return Entry(_row_of(run.model, run), run.model, run, run.tags(), study)
@@ -406,12 +406,12 @@ def _row_of(path: Path, run: RunFolder | None) -> Checkpoint:
         if run and not problem and not run.is_trained():
             problem = f"{run.model}/model.safetensors: damaged, or not what config.json names. Resume the run."
         return replace(row, modified=modified, scores=row.scores or _scores(path, run), seed=seed, problem=problem)
-    except OSError as error:  # one that cannot be read does not hide the others
+    except OSError as error:  # an unreadable one does not hide the others
         return Checkpoint(ref, ("folder",), problem=plain(error))
 
 
 def _scores(folder: Path, run: RunFolder | None) -> Scores:
-    """Scores that are kept in a folder; what is not finite is left out."""
+    """Return the scores stored in a folder; values that are not finite are left out."""
     try:
         scores = run.scores() if run else ScoreFile.beside(folder).scores(None)
     except (OSError, ValueError, OverflowError, RecursionError):
@@ -422,7 +422,7 @@ def _scores(folder: Path, run: RunFolder | None) -> Scores:
 
 
 def place(row: Checkpoint) -> Path | None:
-    """Return the folder of the files that ``load`` would read, if all of them are here."""
+    """Return the folder of the files that ``load`` would read, if all of them are local."""
     if "bundled" in row.sources:
         return bundled_folder(row.ref)
     if row.commit and cache.cached_commit(row.ref, row.commit):

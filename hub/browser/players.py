@@ -1,4 +1,4 @@
-"""A loaded model at work for the page that browses checkpoints: codes and their strips, slots, predicted sets."""
+"""Interactive views of loaded models for the page: latents and their traversals, slots, and predicted sets."""
 
 import base64
 import io
@@ -44,13 +44,12 @@ _reading = threading.Semaphore(2)
 
 
 class Deadline(TorchFunctionMode):
-    """Raise ``TimeoutError`` in work that takes too long: every call of torch in this thread checks the clock.
+    """Raise ``TimeoutError`` in work that takes too long: every torch call in this thread checks the time.
 
-    A thread cannot be stopped from outside, and the sizes and counts that a stranger's checkpoint brings along decide
-    how long it works.
+    A thread cannot be stopped from outside, and the sizes in an untrusted checkpoint determine how long it runs.
 
     Args:
-        seconds: from now on.
+        seconds: time from now.
 
     >>> with Deadline(60.0):
     ...     torch.ones(2).sum()
@@ -64,17 +63,17 @@ class Deadline(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a function of torch in time."""
+        """Call a torch function unless the deadline has passed."""
         if time.monotonic() > self._until:
             raise TimeoutError(f"Stopped after {self.seconds:g} seconds: this model takes too long for the page.")
         return func(*args, **(kwargs or {}))
 
 
 class Player:
-    """A model, and images to start from.
+    """Model with images to start from.
 
     Args:
-        model: what :func:`unknot.hub.load` gave.
+        model: result of :func:`unknot.hub.load`.
     """
 
     needs: ClassVar[tuple[frozenset[str], ...]] = ()
@@ -97,7 +96,7 @@ class Player:
 
     @property
     def dataset(self) -> GroundTruthDataset | None:
-        """The data set that the model was trained on, if it is available locally."""
+        """Data set that the model was trained on, if it is available locally."""
         return available_dataset(self.model.trained_on, self.model.image_shape)
 
     def _images(self, count: int, seed: int) -> Tensor:
@@ -110,7 +109,7 @@ class Player:
 
 
 class LatentPlayer(Player):
-    """A model with latents that can be moved: it can encode and decode."""
+    """Model with latents that can be changed: it encodes and decodes."""
 
     needs = (frozenset({"codes", "decode"}),)
     actions = frozenset({"picture", "start", "upload", "decode", "strips", "matrix"})
@@ -126,19 +125,19 @@ class LatentPlayer(Player):
 
     @torch.inference_mode()
     def _informative(self) -> Tensor:
-        """Activity of each latent, for VAEs its KL, over 64 images of the data set or of the model itself: ``[D]``."""
+        """Return the activity of each latent over 64 images of the data set or of the model itself: ``[D]``."""
         count = min(64, self.together)
         return self.model.activity(self._images(count, 0) if self.dataset else self._sampled(count))
 
     def _sampled(self, count: int) -> Tensor:
-        """Images of latents from a standard normal."""
+        """Return images of latents sampled from a standard normal."""
         codes = torch.randn(count, self.latent_dim, generator=torch.Generator().manual_seed(0))
         return self.model.decode(codes)
 
     def start(self, origin: str, seed: int) -> dict[str, Any]:
-        """Codes to start from: of a random image of the data set (``"data"``), or drawn from the ``"prior"``.
+        """Return initial latents: of a random image of the data set (``"data"``), or sampled from the ``"prior"``.
 
-        ``"any"`` takes an image if there is one.
+        ``"any"`` uses an image if there is one.
         """
         if origin == "any":
             origin = "data" if self.dataset else "prior"
@@ -150,7 +149,7 @@ class LatentPlayer(Player):
         raise ValueError(f"Unknown start {origin[:50]!r}; there are 'any', 'data' and 'prior'.")
 
     def upload(self, content: bytes, *_: Any) -> dict[str, Any]:
-        """Codes of an image that somebody sent; what is said besides is for scenes."""
+        """Encode an uploaded image; further arguments are for scenes."""
         return self._from_image(read_image(content, self.model.image_shape))
 
     @torch.inference_mode()
@@ -176,7 +175,7 @@ class LatentPlayer(Player):
     def _check(self, codes: Any) -> Tensor:
         size = self.latent_dim
         if not isinstance(codes, list) or len(codes) != size or not all(isinstance(z, int | float) for z in codes):
-            raise ValueError(f"This model takes {size} codes, each a number.")
+            raise ValueError(f"This model needs {size} codes, each a number.")
         values = torch.tensor(codes, dtype=torch.float32)
         if not (values.abs() <= 100).all():
             raise ValueError("Codes must be finite and between -100 and 100.")
@@ -184,23 +183,23 @@ class LatentPlayer(Player):
 
     @torch.inference_mode()
     def decode(self, codes: Any) -> bytes:
-        """The image of codes ``[D]``, as PNG."""
+        """Decode latents ``[D]`` to an image, as PNG."""
         values = self._check(codes)
         with self.lock:
             return png(self.model.decode(values[None])[0])
 
     @torch.inference_mode()
     def strips(self, codes: Any, latents: Any = None) -> dict[str, str]:
-        """A picture of what each latent does, from -2 to 2, while the others stay as given.
+        """Draw the effect of each latent from -2 to 2, with the others unchanged.
 
         Args:
             codes: ``[D]``.
-            latents: those to draw; by default all that are shown.
+            latents: latents to draw; by default all visible ones.
         """
         steps, values = torch.linspace(-2, 2, STEPS), self._check(codes)
         requested = self.shown.tolist() if latents is None else latents
         if not isinstance(requested, list) or not set(map(str, requested)) <= set(map(str, self.shown.tolist())):
-            raise ValueError(f"latents must be numbers of latents that are shown: {self.shown.tolist()[:10]}, ...")
+            raise ValueError(f"latents must be indices of visible latents: {self.shown.tolist()[:10]}, ...")
         shown = torch.tensor(requested, dtype=torch.long)
         drawn: dict[str, str] = {}
         each = max(1, self.together // STEPS)
@@ -210,14 +209,14 @@ class LatentPlayer(Player):
             moved[torch.arange(len(part)), :, part] = steps
             with self.lock:
                 images = self.model.decode(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
-            # [D, V, C, H, W] to rows of V images with a thin line between them
+            # [D, V, C, H, W] to rows of V images with a thin line in between
             rows = torch.nn.functional.pad(images, (0, 1), value=0.5).permute(0, 2, 3, 1, 4).flatten(3)[..., :-1]
             drawn |= {str(code): data_uri(png(row)) for code, row in zip(part.tolist(), rows, strict=True)}
         return drawn
 
     @torch.inference_mode()
     def picture(self) -> bytes:
-        """A few codes at a few places, for a card without a picture."""
+        """Draw a few latents at a few values, for a card without a picture."""
         start = self._images(1, 0) if self.dataset else self._sampled(1)
         with self.lock:
             codes = self.model.represent(start)[0]
@@ -229,7 +228,7 @@ class LatentPlayer(Player):
         return png(images.permute(2, 0, 3, 1, 4).flatten(3).flatten(1, 2))
 
     def matrix(self, kind: str) -> dict[str, Any]:
-        """Factor-code matrix on a few thousand samples, computed once."""
+        """Return the factor-code matrix on a few thousand samples, computed once."""
         if kind not in MATRICES:
             raise ValueError(f"Unknown matrix {kind[:50]!r}; there are {list(MATRICES)}.")
         self._images(1, 0)  # says what is missing
@@ -249,19 +248,19 @@ class LatentPlayer(Player):
 
 
 class ScenePlayer(Player):
-    """A model that takes an image apart: slots with masks, or the objects that it believes to see."""
+    """Model that decomposes an image: slots with masks, or predicted objects."""
 
     needs = (frozenset({"slots"}), frozenset({"sets"}))
     actions = frozenset({"picture", "look", "upload"})
 
     def look(self, origin: str, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
-        """Decompose a random image; the same seed gives the same image and the same start of the slots."""
+        """Decompose a random image; the same seed gives the same image and initial slots."""
         if origin != "data":
             raise ValueError(f"Unknown start {origin[:50]!r}; there is 'data', or send an image.")
         return self._look(self._scene(seed), seed, iterations, slots)
 
     def upload(self, content: bytes, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
-        """Decompose an image that somebody sent."""
+        """Decompose an uploaded image."""
         return self._look(read_image(content, self.model.image_shape), seed, iterations, slots)
 
     def _scene(self, seed: int) -> Tensor:
@@ -269,7 +268,7 @@ class ScenePlayer(Player):
         if self.dataset is not None:
             return self._images(1, seed)
         if channels != 3:
-            raise ValueError("No scenes of this kind are available locally. Use an image of yours.")
+            raise ValueError("No scenes of this kind are available locally. Upload an image.")
         return ClevrScenes((height, width)).draw(1, torch.Generator().manual_seed(seed))[0]
 
     def _look(self, images: Tensor, seed: int, iterations: int | None, slots: int | None) -> dict[str, Any]:
@@ -284,14 +283,14 @@ class ScenePlayer(Player):
 
     @contextmanager
     def _begun(self, seed: int) -> Iterator[None]:
-        """Slots begin at random: the same for the same seed, and nobody else's generator is touched."""
+        """Seed the initial slots within the block, and restore the global generators afterwards."""
         with self.lock, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             yield
 
     @torch.inference_mode()
     def picture(self) -> bytes:
-        """A scene, and the slots that it is taken apart into, for a card without a picture."""
+        """Draw a scene and its slots, for a card without a picture."""
         images = self._scene(0)
         shown = images
         if "slots" in self.model.capabilities:
@@ -312,7 +311,7 @@ class ScenePlayer(Player):
     def _sets(self, images: Tensor, iterations: int | None, slots: int | None) -> dict[str, Any]:
         from unknot.zoo.object_pictures import describe_object
 
-        with torch.no_grad():  # some models find their set by descending, and need gradients within
+        with torch.no_grad():  # some models predict sets by gradient descent
             predicted = self.model.predict_sets(images, slots, iterations)
         attention = predicted.attention
         objects = []
@@ -331,14 +330,14 @@ class ScenePlayer(Player):
 
 
 class MatrixPlayer(Player):
-    """A model that completes matrices of panels: which answer it takes for the ninth."""
+    """Model that completes matrices of panels by choosing the ninth."""
 
     needs = (frozenset({"reasoning"}),)
     actions = frozenset({"picture", "look"})
 
     @torch.inference_mode()
     def look(self, origin: str, seed: int, iterations: int | None = None, slots: int | None = None) -> dict[str, Any]:
-        """A random matrix, its answers, and how likely the model finds each."""
+        """Return a random matrix, its answers, and their probabilities under the model."""
         images, panels, right = self._matrix(seed)
         asked = (images if self.model.embedding == "images" else panels)[None]
         with self.lock:
@@ -354,16 +353,18 @@ class MatrixPlayer(Player):
         }
 
     def picture(self) -> bytes:
-        """A matrix whose ninth panel is to be found, for a card without a picture."""
+        """Draw a matrix without its ninth panel, for a card without a picture."""
         images = self._matrix(0)[0]
         return png(tiled(torch.cat([images[:8], torch.full_like(images[:1], 0.5)]), 3))
 
     def _matrix(self, seed: int) -> tuple[Tensor, Tensor, int]:
-        """Eight panels, six answers, as images ``[14, C, H, W]`` and as factors ``[14, F]``; which answer is right."""
+        """Return eight panels and six answers, as images ``[14, C, H, W]`` and factors ``[14, F]``, and the correct
+        index.
+        """
         self._images(1, 0)  # says what is missing
         assert self.dataset is not None
         if self.model.embedding == "codes":
-            raise ValueError("This model reads codes of another model, which is not known here.")
+            raise ValueError("This model reads codes of another model, which is not available.")
         generator = torch.Generator().manual_seed(seed)
         sizes = self.dataset.factor_space.sizes
         if self.model.sizes and tuple(self.model.sizes) != tuple(sizes):
@@ -376,18 +377,18 @@ class MatrixPlayer(Player):
 
 
 def player_of(model: Any) -> Player:
-    """Return the player for a model."""
+    """Return the view for a model."""
     for player in (LatentPlayer, ScenePlayer, MatrixPlayer):
         if any(needed <= model.capabilities for needed in player.needs):
             return player(model)
-    raise ValueError(f"{type(model).__name__} has nothing to move here; its pictures show what it does.")
+    raise ValueError(f"{type(model).__name__} has no interactive view; see its pictures.")
 
 
 class Players:
-    """The models that were used last, loaded when they are first asked for.
+    """Cache of the models that were used last, loaded on demand.
 
     Args:
-        capacity: how many stay in memory.
+        capacity: maximum number of models in memory.
     """
 
     def __init__(self, capacity: int = 4) -> None:
@@ -397,7 +398,7 @@ class Players:
         self._lock = threading.Lock()
 
     def get(self, key: str, ref: Any) -> Any:
-        """The model of a checkpoint; two who ask at once load it once."""
+        """Return the model of a checkpoint; concurrent requests load it once."""
         with self._lock:
             loading = self._locks.setdefault(key, threading.Lock())
         with loading:
@@ -414,7 +415,7 @@ class Players:
 
 
 def read_image(content: bytes, image_shape: tuple[int, int, int]) -> Tensor:
-    """An image that somebody sent, PNG or JPEG, cut and scaled to ``[1, C, H, W]`` in [0, 1].
+    """Read an uploaded PNG or JPEG, cropped and resized to ``[1, C, H, W]`` in [0, 1].
 
     >>> read_image(b"GIF89a", (1, 64, 64))
     Traceback (most recent call last):
@@ -433,7 +434,7 @@ def read_image(content: bytes, image_shape: tuple[int, int, int]) -> Tensor:
                     whole = ImageOps.exif_transpose(image).convert("RGBA")
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             pass
-        except Exception as error:  # Pillow raises many kinds
+        except Exception as error:  # Pillow raises many kinds of errors
             raise ValueError("This is not a whole PNG or JPEG image.") from error
         if whole is None:
             raise ValueError(f"The image has more than {MAX_PIXELS // 1_000_000} million pixels; send a smaller one.")
@@ -446,7 +447,7 @@ def read_image(content: bytes, image_shape: tuple[int, int, int]) -> Tensor:
 
 
 def png(image: Tensor) -> bytes:
-    """An image ``[C, H, W]`` in [0, 1] as a file."""
+    """Encode an image ``[C, H, W]`` in [0, 1] as PNG."""
     values = (image.clamp(0, 1) * 255).round().to(torch.uint8).cpu()
     pixels = values[0] if len(values) == 1 else values.permute(1, 2, 0)
     buffer = io.BytesIO()
@@ -455,7 +456,7 @@ def png(image: Tensor) -> bytes:
 
 
 def tiled(images: Tensor, columns: int) -> Tensor:
-    """Images ``[N, C, H, W]`` row by row in one, with a thin line between them.
+    """Tile images ``[N, C, H, W]`` row by row, with a thin line in between.
 
     >>> tiled(torch.zeros(9, 3, 4, 4), 3).shape
     torch.Size([3, 14, 14])
@@ -466,5 +467,5 @@ def tiled(images: Tensor, columns: int) -> Tensor:
 
 
 def data_uri(content: bytes) -> str:
-    """A PNG as an address that holds it."""
+    """Return a PNG as a data URI."""
     return "data:image/png;base64," + base64.b64encode(content).decode()

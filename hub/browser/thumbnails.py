@@ -1,4 +1,4 @@
-"""Pictures for the page: decoded and encoded again, whatever the file was, few at a time, kept within a limit."""
+"""Pictures for the page: re-encoded, few at a time, and cached within a limit."""
 
 import io
 import threading
@@ -16,13 +16,13 @@ _drawing = threading.Semaphore(2)
 
 
 def read_picture(path: Path, width: int, changed: int, colours: int | None = None) -> bytes:
-    """Return a picture encoded again, so that a PNG is sent whatever the file was; no wider than ``width``.
+    """Return a picture re-encoded as PNG, whatever the file was, no wider than ``width``.
 
     Args:
-        path: of the file.
-        width: in pixels.
-        changed: when the file was written, so that a new one is read again.
-        colours: fewer make a smaller file.
+        path: path of the file.
+        width: maximum width in pixels.
+        changed: modification time of the file, so that a new version is read again.
+        colours: maximum number of colours, for a smaller file.
     """
     return _drawn.get((str(path), width, changed, colours), lambda: _draw(path, width, colours), len)
 
@@ -34,9 +34,9 @@ def _draw(path: Path, width: int, colours: int | None) -> bytes:
                 if image.width * image.height > MAX_PIXELS:
                     raise ValueError("too many pixels")
                 whole = image.convert("RGB")
-        except Exception as error:  # Pillow raises many kinds
+        except Exception as error:  # Pillow raises many kinds of errors
             raise ValueError("This picture cannot be shown: it is not a whole PNG of reasonable size.") from error
-        if width <= WIDTHS["small"]:  # without the margins, which a small picture has no room for
+        if width <= WIDTHS["small"]:  # crop the margins of a small picture
             corner = Image.new("RGB", whole.size, whole.getpixel((0, whole.height - 1)))
             whole = whole.crop(ImageChops.difference(whole, corner).getbbox())
         if whole.width > width:

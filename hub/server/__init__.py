@@ -1,1 +1,1 @@
-"""Hub server for a lab: repositories on disk behind the API that `huggingface_hub` speaks."""
+"""Hub server for a lab: repositories on disk behind the API of `huggingface_hub`."""

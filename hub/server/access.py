@@ -1,4 +1,4 @@
-"""Users of a hub and their rights: a token belongs to a user, a namespace to its owner, its members and the admins."""
+"""Users of a hub and their rights: a token identifies a user; a namespace belongs to its owner, members and admins."""
 
 import getpass
 import hmac
@@ -16,11 +16,11 @@ from unknot.hub.server.storage import Missing, Store
 
 
 class UnknownToken(HTTPException):
-    """Somebody sent a token that is not ours."""
+    """The request has an unknown token."""
 
 
 class Moved(Exception):
-    """The repository has another name now."""
+    """The repository has been renamed."""
 
     def __init__(self, before: str, now: str) -> None:
         super().__init__(now)
@@ -29,12 +29,12 @@ class Moved(Exception):
 
 @dataclass(frozen=True)
 class Users:
-    """Users by token, and what they may change besides their own namespace.
+    """Users by token, and namespaces that they may change in addition to their own.
 
     Args:
         tokens: name of the user for each token.
         admins: users who may change everything.
-        members: users who may change a namespace, for each namespace.
+        members: further users who may change a namespace, by namespace.
 
     >>> users = Users({"secret-of-ann": "ann"}, members={"lab": frozenset({"ann"})})
     >>> users.may_write("ann", "ann/x"), users.may_write("ann", "lab/x"), users.may_write("ann", "bob/x")
@@ -46,7 +46,7 @@ class Users:
     members: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def may_write(self, user: str | None, repo_id: str) -> bool:
-        """Return whether a user may change a repository, which is also who may see it while it is private."""
+        """Return whether a user may change a repository, and so may see it while it is private."""
         if user is None:
             return False
         namespace = repo_id.partition("/")[0]
@@ -54,10 +54,10 @@ class Users:
 
 
 class Access:
-    """Checks the rights of whoever sends a request.
+    """Check the rights of the sender of a request.
 
     Args:
-        store: where the repositories are.
+        store: store of the repositories.
         users: tokens and rights.
     """
 
@@ -65,25 +65,25 @@ class Access:
         self.store, self.users = store, users
 
     def user(self, request: Request) -> str | None:
-        """Name of the user whose token came along; a token that is not ours is refused even for public things."""
+        """Return the user of the request's token; an unknown token is an error even for public repositories."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             return None
         given = token.strip().encode()
         matches = [name for known, name in self.users.tokens.items() if hmac.compare_digest(known.encode(), given)]
         if not matches:
-            raise UnknownToken(401, "This hub does not know the token that was sent.")
+            raise UnknownToken(401, "The token of this request is unknown to this hub.")
         return matches[0]
 
     def known_user(self, request: Request) -> str:
-        """The same for what needs a token."""
+        """Return the user of a request that requires a token."""
         user = self.user(request)
         if user is None:
             raise HTTPException(401, "Writing to this hub needs a token: set HF_TOKEN to one of its tokens.")
         return user
 
     def check_write(self, user: str, repo_id: str) -> None:
-        """Refuse a user who may not change a repository, or make one of that name."""
+        """Raise an error for a user who may not change a repository, or create one of that name."""
         if not self.users.may_write(user, repo_id):
             namespace = repo_id.partition("/")[0]
             raise HTTPException(
@@ -93,14 +93,14 @@ class Access:
             )
 
     def visible(self, user: str | None, repo_id: str) -> str:
-        """Current name of a repository that a user may see."""
+        """Return the current name of a repository that a user may see."""
         current = self.store.find(repo_id)
         if self.store.repo(current).private and not self.users.may_write(user, current):
             raise Missing("RepoNotFound", f"Repository {repo_id!r} does not exist, or is private.")
         return current
 
     def readable(self, request: Request) -> str:
-        """Name of the repository of the path, if the user may see it; a reader is sent on to where it has moved."""
+        """Return the repository of the path if the user may see it; a reader is redirected if it has moved."""
         repo_id = named(request)
         current = self.visible(self.user(request), repo_id)
         if current != repo_id and request.method in ("GET", "HEAD"):
@@ -108,7 +108,7 @@ class Access:
         return current
 
     def writable(self, request: Request) -> tuple[str, str]:
-        """User, and name of the repository of the path, which that user may change."""
+        """Return the user, and the repository of the path, which that user may change."""
         user = self.known_user(request)
         repo_id = self.visible(user, named(request))
         self.check_write(user, repo_id)
@@ -116,12 +116,12 @@ class Access:
 
 
 def named(request: Request) -> str:
-    """The repository that the path of a request names."""
+    """Return the repository named by the path of a request."""
     return "{namespace}/{name}".format(**request.path_params)
 
 
 def read_users(path: Path, make: bool) -> Users:
-    """Read users and rights; where there is no file, ``make`` one with a random token of an admin.
+    """Read users and rights; if the file does not exist, create it with a random token of an admin (``make``).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

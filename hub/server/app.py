@@ -1,6 +1,6 @@
-"""Your own hub: a Starlette app that speaks enough of the Hub's API for the unmodified client, huggingface_hub.
+"""Lab hub: a Starlette app that implements enough of the Hub's API for the unmodified client, huggingface_hub.
 
-Everything is addressed by the client's own paths, so that ``HF_ENDPOINT=http://127.0.0.1:8000`` is all it takes.
+All paths are those of the client, so that setting ``HF_ENDPOINT=http://127.0.0.1:8000`` is enough.
 """
 
 import errno
@@ -42,7 +42,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def welcome(request: Request) -> Response:
-    """``GET /``: an index for browsers, and how to use this for everything else."""
+    """``GET /``: an index for browsers, and instructions for other clients."""
     if "text/html" in request.headers.get("accept", ""):
         return page(request)
     return PlainTextResponse(
@@ -52,10 +52,10 @@ def welcome(request: Request) -> Response:
 
 
 def page(request: Request) -> Response:
-    """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that asks for what it shows as any client does."""
+    """``GET /{id}`` and ``GET /{id}/commit/{rev}``: a page that requests its content as any client does."""
     if request.path_params:
         if request.path_params["namespace"] == "api":
-            raise HTTPException(404, "This hub does not answer here; it keeps models only.")
+            raise HTTPException(404, "Not found: this hub stores models only.")
         try:
             check_repo_id("{namespace}/{name}".format(**request.path_params))
         except ValueError as error:
@@ -65,16 +65,16 @@ def page(request: Request) -> Response:
 
 
 def missing(access: Access, request: Request) -> Response:
-    """Answer for all that this hub does not have, in the words by which clients know a missing repository."""
+    """Respond to unsupported paths as clients expect for a missing repository."""
     parts = request.path_params["rest"].split("/")
     if "/api/models/" in request.url.path and len(parts) > 2:
         access.visible(access.user(request), "/".join(parts[:2]))
-        raise HTTPException(404, "This hub does not answer here; it has no pull requests, discussions or xet.")
-    raise Missing("RepoNotFound", "There is no such repository. This hub keeps models named USER/NAME only.")
+        raise HTTPException(404, "Not found: this hub has no pull requests, discussions or xet.")
+    raise Missing("RepoNotFound", "There is no such repository. This hub stores only models named USER/NAME.")
 
 
 def missing_routes(access: Access) -> Iterator[Route]:
-    """Paths of repositories of one name, of data sets and of Spaces."""
+    """Return the routes of repositories without a namespace, of data sets and of Spaces."""
     answer, methods = partial(missing, access), ["GET", "HEAD", "POST", "PUT", "DELETE"]
     for path in ("models", "datasets", "spaces", "kernels"):
         yield Route(f"/api/{path}/{{rest:path}}", answer, methods=methods)
@@ -84,7 +84,7 @@ def missing_routes(access: Access) -> Iterator[Route]:
 
 
 def page_routes() -> Iterator[Route]:
-    """Paths for browsers; the last ones, as they take every name that is left."""
+    """Return the routes for browsers; the last ones match every remaining name."""
     yield Route("/", welcome)
     yield Route("/-/{name}", lambda request: asset(request.path_params["name"]))  # no user is called "-"
     yield Route("/{namespace}/{name}", page)
@@ -92,18 +92,19 @@ def page_routes() -> Iterator[Route]:
 
 
 class Envelope:
-    """Keeps an encoded slash within its part of a path, as in the branch ``feature%2Fx``, and names each answer by the
-    ID that came with its request.
+    """Middleware that keeps an encoded slash within its path segment, as in the branch ``feature%2Fx``.
+
+    It also sets the request ID of each response.
 
     Args:
-        app: what answers.
+        app: the wrapped app.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Handle a request."""
         raw, given = scope.get("raw_path") or b"", Headers(scope=scope)
         if b"%2f" in raw.lower():
             scope = {**scope, "path": unquote(re.sub(rb"%2[fF]", HELD.encode(), raw).decode("ascii"))}
@@ -119,20 +120,20 @@ class Envelope:
 
 
 def hub_app(store: Store, users: Users, max_file: int = 2 << 30, names: Iterable[str] = ()) -> ASGIApp:
-    """The app for a store.
+    """Return the app for a store.
 
     Args:
-        store: where the repositories are.
+        store: store of the repositories.
         users: tokens and rights.
-        max_file: bytes that a file may have.
-        names: under which the hub is reached, besides numbers and this machine's names.
+        max_file: maximum size of a file in bytes.
+        names: further host names of the hub, in addition to IP addresses and this machine's names.
     """
     access, guessing = Access(store, users), anyio.Lock()
     parts = Repositories(store, access), Downloads(store, access), Uploads(store, access, max_file)
     routes = [route for part in parts for route in part.routes()]
 
     async def unknown_token(request: Request, error: Any) -> Response:
-        async with guessing:  # one after the other: 20 in a second, whoever guesses
+        async with guessing:  # one at a time: at most 20 guesses per second
             await anyio.sleep(0.05)
         return refusal(error.status_code, error.detail, {})
 
@@ -181,16 +182,16 @@ def serve(
     """Serve a folder until interrupted.
 
     Args:
-        folder: where repositories are kept; made if it does not exist. One that holds something else is refused.
+        folder: folder of the repositories; created if it does not exist. A folder with other content is an error.
         host: address to listen on; only this machine by default.
-        port: 0 takes a free one.
-        tokens: file with a line ``USER TOKEN`` for each user, with ``admin`` after it for who may change everything,
-            and a line ``NAMESPACE: USER USER ...`` for who else may change a namespace than the user of its name; by
-            default ``tokens.txt`` in ``folder``, made with one random token of an admin.
-        max_file: bytes that a file may have.
-        names: under which the hub is reached, besides numbers, ``localhost``, this machine's name and ``host``.
-        quota: bytes that each namespace may store, or None for no limit.
-        say: where messages go.
+        port: port; 0 for any free one.
+        tokens: file with a line ``USER TOKEN`` for each user, followed by ``admin`` for users who may change
+            everything, and a line ``NAMESPACE: USER USER ...`` for further users who may change a namespace; by default
+            ``tokens.txt`` in ``folder``, created with a random token of an admin.
+        max_file: maximum size of a file in bytes.
+        names: further host names, in addition to IP addresses, ``localhost``, this machine's name and ``host``.
+        quota: maximum number of bytes per namespace, or None for no limit.
+        say: function called with each message.
     """
     store = Store(folder, quota)
     stopped = threading.Event()
@@ -216,9 +217,9 @@ def serve(
 
 
 def _sweep(store: Store, stopped: threading.Event) -> None:
-    """Look for contents that no commit names, again and again."""
+    """Delete unreferenced contents repeatedly."""
     while not stopped.wait(SWEEP):
         try:
             store.sweep()
         except OSError as error:
-            print(f"Not swept: {error}", file=sys.stderr)
+            print(f"Could not delete unreferenced contents: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""An append-only log of who changed what: one line of JSON each, on the disk before the next change."""
+"""Append-only log of all changes: one line of JSON each, on disk before the next change."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from unknot.hub.server.incoming import private
 
 
 class AuditLog:
-    """A file that lines are added to, and that nobody else on the machine can read.
+    """Append-only file that only its owner can read.
 
     Args:
-        path: made if it does not exist.
+        path: path of the file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,13 +26,13 @@ class AuditLog:
         self._file.close()
 
     def write(self, user: str, action: str, repo: str, **details: str | bool) -> None:
-        """Add a line. What the disk has no room for is kept and written with the next one.
+        """Add a line. Lines for which the disk has no space are kept and written with the next one.
 
         Args:
-            user: who did it.
-            action: what was done.
-            repo: to which repository.
-            details: what else tells one change from another.
+            user: user who made the change.
+            action: kind of change.
+            repo: repository that was changed.
+            details: further facts about the change.
         """
         row = {"date": now(), "user": user, "action": action, "repo": repo, **details}
         with self._lock:
@@ -46,5 +46,5 @@ class AuditLog:
 
 
 def now() -> str:
-    """The time in the words of the Hub."""
+    """Return the time in the Hub's format."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

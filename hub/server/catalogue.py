@@ -1,4 +1,4 @@
-"""Rows of the hub's list, kept in memory: ten thousand cards are not read for every request."""
+"""Catalogue of all repositories, kept in memory so that cards are not read for every request."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MAX_TAGS, MAX_TAG = 100, 100
 
 @dataclass(frozen=True)
 class Row:
-    """A repository at the head of main: what it is filtered and sorted by."""
+    """Repository at the head of main, with the fields for filtering and sorting."""
 
     repo: Repo
     commit: str
@@ -31,7 +31,7 @@ class Row:
 
 
 class Catalogue:
-    """Rows of all repositories, each made once for each state of main."""
+    """Rows of all repositories, each computed once for each state of main."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -39,23 +39,23 @@ class Catalogue:
         self._cards: Cache[str, str] = Cache(CARDS)
 
     def rows(self) -> Iterator[Row]:
-        """All that can be read."""
+        """Return all rows that can be read."""
         names = self.store.repos()
         for gone in self._rows.keys() - set(names):
             self._rows.pop(gone, None)
         for repo_id in names:
-            with suppress(Missing, Damaged):  # deleted a moment ago, or set aside
+            with suppress(Missing, Damaged):  # just deleted, or damaged
                 yield self.row(repo_id)
 
     def row(self, repo_id: str) -> Row:
-        """The row of one repository."""
+        """Return the row of one repository."""
         repo, known = self.store.repo(repo_id), self._rows.get(repo_id)
         if known is None or known.repo is not repo:
             known = self._rows[repo_id] = self.describe(*self.store.snapshot(repo_id, "main"))
         return known
 
     def describe(self, repo: Repo, commit: Commit) -> Row:
-        """A repository at any commit; tags are derived from the card as the Hub does."""
+        """Describe a repository at any commit; tags are derived from the card as on the Hub."""
         file = commit.files.get("README.md")
         metadata = json.loads(self.metadata(file["sha256"])) if file else {}
         library, pipeline = metadata.get("library_name"), metadata.get("pipeline_tag")
@@ -75,11 +75,11 @@ class Catalogue:
         )
 
     def metadata(self, sha256: str) -> str:
-        """The metadata of a card, as JSON; read once, and then kept on the disk too."""
+        """Return the metadata of a card as JSON, parsed once and then stored on disk."""
         return self._cards.get(sha256, lambda: self._read(sha256), len)
 
     def card(self, sha256: str) -> Card:
-        """A card in full."""
+        """Return a full card."""
         try:
             return read_card(read_limited(self.store.path({"sha256": sha256}), MAX_CARD))
         except (OSError, ValueError) as error:
@@ -98,7 +98,7 @@ class Catalogue:
 
 
 def entry(row: Row, siblings: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Return what the Hub says about a model, besides its card."""
+    """Return the Hub's description of a model, without its card."""
     repo_id = row.repo.id
     about: dict[str, Any] = {
         "_id": repo_id,

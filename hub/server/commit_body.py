@@ -1,7 +1,7 @@
-"""The body of a commit, read as it arrives: one JSON object per line, the content of a file inside as base64.
+"""Streaming parser for the body of a commit: one JSON object per line, with contents of files as base64.
 
-A file of a gigabyte is one line of such a body. Its content is decoded on the way and goes to the disk; no more than a
-few megabytes of it are ever in memory.
+A file of a gigabyte is one line of such a body. Its content is decoded on the fly and written to disk; only a few
+megabytes are in memory at a time.
 """
 
 import base64
@@ -25,12 +25,12 @@ BEGIN = re.compile(rb'"content"\s*:\s*"')
 
 
 class CommitReader:
-    """Reads the body of a commit; contents are stored and belong to nothing before :meth:`finish` makes the commit.
+    """Parse the body of a commit and store its contents, which stay unreferenced until :meth:`finish`.
 
     Args:
-        store: where contents go.
-        max_file: bytes that a file may have.
-        namespace: whose quota the contents must fit in.
+        store: store of the contents.
+        max_file: maximum size of a file in bytes.
+        namespace: namespace whose quota applies.
     """
 
     def __init__(self, store: Store, max_file: int, namespace: str = "") -> None:
@@ -50,16 +50,16 @@ class CommitReader:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        self.store.contents.discard(self._came)  # what no commit names by now belongs to nothing
+        self.store.contents.discard(self._came)  # contents without a commit are unreferenced
 
     def feed(self, data: bytes) -> None:
-        """The next part of the body."""
+        """Parse the next part of the body."""
         self._pending += data
         while self._step():
             pass
 
     def _step(self) -> bool:
-        """Use what is pending; False if more is needed."""
+        """Process pending data; return False if more is needed."""
         if self._incoming is not None:
             return self._decode(self._incoming)
         end = self._pending.find(b"\n")
@@ -71,7 +71,7 @@ class CommitReader:
         if self._kept is None and len(self._pending) > SHORT:
             begin = BEGIN.search(self._pending, 0, 8192)
             if not begin:
-                raise ValueError("A line of this commit is long, and does not begin with the content of a file.")
+                raise ValueError("A line of this commit is too long, and does not start with the content of a file.")
             self._begin = bytes(self._pending[: begin.end()])
             del self._pending[: begin.end()]
             self._incoming = self._stack.enter_context(self.store.contents.incoming())
@@ -116,7 +116,7 @@ class CommitReader:
         path = check_file_name(field(value, "path", str).rstrip("/"))
         if key == "file":
             if value.get("encoding", "base64") != "base64":
-                raise ValueError(f"{path}: contents are sent as base64.")
+                raise ValueError(f"{path}: contents must be encoded as base64.")
             self.added[path] = kept or self._keep(field(value, "content", str))
         elif key == "lfsFile":
             self.added[path] = self.store.contents.announced(field(value, "oid", str), value.get("size"))
@@ -134,10 +134,10 @@ class CommitReader:
 
     def _check_size(self, size: int) -> None:
         if size > self.max_file:
-            raise HTTPException(413, f"A file has more than {self.max_file:,} bytes, which is what this hub takes.")
+            raise HTTPException(413, f"A file has more than {self.max_file:,} bytes, the limit of this hub.")
 
     def finish(self, repo_id: str, branch: str, user: str) -> str:
-        """Make the commit and give its name."""
+        """Make the commit and return its name."""
         self.feed(b"\n")
         if self._incoming is not None:
             raise ValueError("The body of this commit ends within a file.")

@@ -1,6 +1,6 @@
-"""The state of repositories on disk: ``repo.json`` says where branches stand, and each commit is a JSON file.
+"""State of repositories on disk: ``repo.json`` records the branches, and each commit is a JSON file.
 
-A file that cannot be read is named, and the others are served.
+An unreadable file is reported by name, and the others are served.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ Files = dict[str, dict[str, Any]]
 
 
 class Damaged(Exception):
-    """A file of the store cannot be read; the others can."""
+    """A file of the store cannot be read; others can."""
 
 
 @dataclass(frozen=True)
 class Repo:
-    """The state of a repository: what its branches and tags point to, and names that it had before it moved."""
+    """State of a repository: its branches and tags, and former names."""
 
     id: str
     private: bool
@@ -39,13 +39,13 @@ class Repo:
 
     @property
     def heads(self) -> set[str]:
-        """The commits that branches and tags name."""
+        """Return the commits that branches and tags point to."""
         return {*self.branches.values(), *self.tags.values()}
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One state of the files; ``id`` is the sha1 of its JSON."""
+    """State of the files; ``id`` is the sha1 of its JSON."""
 
     id: str
     parent: str | None
@@ -57,10 +57,10 @@ class Commit:
 
 
 class Records:
-    """The JSON files below one folder.
+    """JSON files of all repositories below one folder.
 
     Args:
-        root: with a folder for each repository.
+        root: folder with a subfolder for each repository.
     """
 
     def __init__(self, root: Path) -> None:
@@ -68,17 +68,17 @@ class Records:
         self._commits: Cache[tuple[str, str], Commit] = Cache(CACHED_FILES)
 
     def folder(self, repo_id: str) -> Path:
-        """Of one repository."""
+        """Return the folder of a repository."""
         return self.root / check_repo_id(repo_id)
 
     def names(self) -> Iterator[str]:
-        """Of all folders that hold a repository, or what is left of one."""
+        """Return the names of all folders with a repository, or parts of one."""
         for folder in sorted(self.root.glob("*/*")):
             if (folder / "repo.json").exists() or (folder / "commits").is_dir():
                 yield f"{folder.parent.name}/{folder.name}"
 
     def repo(self, repo_id: str) -> Repo:
-        """Content of ``repo.json``."""
+        """Return the content of ``repo.json``."""
         path = self.folder(repo_id) / "repo.json"
         try:
             state = json.loads(path.read_bytes())
@@ -88,17 +88,17 @@ class Records:
             if "main" not in repo.branches or not all(COMMIT.fullmatch(oid) for oid in repo.heads):
                 raise ValueError("no branch main, or names that are not commits")
             return repo
-        except Exception as error:  # whatever a damaged disk may hold
+        except Exception as error:  # a damaged disk can contain anything
             raise Damaged(f"{repo_id}: repo.json cannot be read ({_reason(error)}).") from None
 
     def write_repo(self, repo: Repo, place: str | None = None) -> None:
-        """Rename the new state over the old one; ``place`` is the name of its folder if that is another."""
+        """Replace the state of a repository atomically; ``place`` is the name of its folder if it differs."""
         state = {key: getattr(repo, key) for key in ("private", "created", "branches", "tags", "formerly")}
         with durably(self.folder(place or repo.id) / "repo.json") as file:
             file.write(json.dumps(state, indent=1).encode())
 
     def commits(self, repo_id: str) -> list[str]:
-        """Names of all commits that are there."""
+        """Return the names of all existing commits."""
         return [path.stem for path in (self.folder(repo_id) / "commits").glob("*.json")]
 
     def commits_in(self, folder: Path, repo_id: str) -> Iterator[Commit]:
@@ -107,34 +107,34 @@ class Records:
             yield _read(path, repo_id)
 
     def remove_commits(self, repo_id: str, names: set[str]) -> None:
-        """Delete commits that no branch and no tag leads to."""
+        """Delete commits that no branch or tag leads to."""
         for oid in names:
             (self.folder(repo_id) / "commits" / f"{oid}.json").unlink(missing_ok=True)
         self.forget()
 
     def commit(self, repo_id: str, oid: str) -> Commit:
-        """A commit, perhaps from memory."""
+        """Return a commit, possibly cached."""
         return self._commits.get((repo_id, oid), lambda: self.read_commit(repo_id, oid), _weight)
 
     def read_commit(self, repo_id: str, oid: str) -> Commit:
-        """A commit from the disk."""
+        """Read a commit from disk."""
         return _read(self.folder(repo_id) / "commits" / f"{oid}.json", repo_id)
 
     def write_commit(
         self, repo_id: str, parent: str | None, summary: str, author: str, files: Files, description: str = ""
     ) -> Commit:
-        """A new commit, which belongs to nothing before a branch names it."""
+        """Write a new commit, which is unreferenced until a branch points to it."""
         content = {"parent": parent, "summary": summary[:500], "author": author, "date": now(), "files": files}
         content |= {"description": description[:10_000]} if description else {}
         text = json.dumps(content, indent=1)
-        # Salted with the repository's name: the first commits of two repositories may share a millisecond.
+        # Salted with the repository's name: first commits of two repositories may have the same time.
         oid = hashlib.sha1(f"{repo_id}\n{text}".encode()).hexdigest()
         with durably(self.folder(repo_id) / "commits" / f"{oid}.json") as file:
             file.write(text.encode())
         return Commit(id=oid, **content)  # type: ignore[arg-type]
 
     def forget(self) -> None:
-        """Read everything again: repositories were moved or deleted."""
+        """Clear all caches: repositories were moved or deleted."""
         self._commits.clear()
 
 
@@ -153,7 +153,7 @@ def _read(path: Path, repo_id: str) -> Commit:
 
 
 def _check(commit: Commit) -> None:
-    """Check what others rely on, in a file that a disk may have changed."""
+    """Check the fields of a commit, which a damaged disk may have changed."""
     if not all(isinstance(text, str) for text in (commit.summary, commit.author, commit.date, commit.description)):
         raise ValueError("no author, date or summary")
     if commit.parent is not None and not COMMIT.fullmatch(commit.parent):

@@ -1,4 +1,4 @@
-"""Contents of files by their hash: kept once each, and deleted when no commit names them."""
+"""Contents of files by their hash: stored once each, and deleted when unreferenced."""
 
 import hashlib
 import os
@@ -15,27 +15,27 @@ from unknot.hub.server.quota import Quota
 
 
 class Contents:
-    """The folder of contents.
+    """Folder of contents.
 
     Args:
         root: the folder.
         lock: held while commits are made.
-        quota: counts the contents that are named or were uploaded.
+        quota: quota that counts referenced and uploaded contents.
     """
 
     def __init__(self, root: Path, lock: threading.RLock, quota: Quota) -> None:
         self.root, self._lock, self.quota = root, lock, quota
-        self._fresh: Counter[str] = Counter()  # came with commits that are not made yet
-        self._uploaded: dict[str, dict[str, int]] = {}  # came beside a commit, for each namespace
+        self._fresh: Counter[str] = Counter()  # contents of unfinished commits
+        self._uploaded: dict[str, dict[str, int]] = {}  # contents uploaded outside of commits, by namespace
 
     def path(self, sha256: str) -> Path:
-        """Path of a content, which may not exist."""
+        """Return the path of a content, which may not exist."""
         if not HASH.fullmatch(sha256):
             raise ValueError(f"{sha256[:100]!r} is not a sha256.")
         return self.root / sha256[:2] / sha256
 
     def holds(self, sha256: str, size: int) -> bool:
-        """Return whether a content is here and undamaged."""
+        """Return whether a content exists undamaged."""
         path = self.path(sha256)
         if not path.is_file() or path.stat().st_size != size:
             return False
@@ -43,22 +43,22 @@ class Contents:
             whole = digest(file, hashlib.sha256()) == sha256
         with suppress(FileNotFoundError), self._lock:
             self._fresh.pop(sha256, None)
-            os.utime(path)  # a client that learns that it is here need not send it, and has a day for the commit
+            os.utime(path)  # a client that skips this upload has a day to make the commit
         return whole
 
     def incoming(self) -> Incoming:
-        """Return a place for content that comes in parts."""
+        """Return a writer for content that arrives in parts."""
         return Incoming(self.root, self.path)
 
     def announced(self, sha256: str, size: int | None) -> dict[str, Any]:
-        """Describe a file whose content was received before."""
+        """Describe a file whose content was received earlier."""
         path = self.path(sha256)
         if not path.is_file() or size not in (None, path.stat().st_size):
             raise ValueError(f"The content {sha256[:100]} was never received. Upload it first.")
         return {"size": path.stat().st_size, "sha256": sha256, "sha1": None, "text": False}
 
     def came(self, sha256: str, created: bool) -> bool:
-        """Note content that came with a commit which is not made yet; False if it has been here for longer."""
+        """Record content of an unfinished commit; return False if it existed before."""
         with self._lock:
             if created or sha256 in self._fresh:
                 self._fresh[sha256] += 1
@@ -66,7 +66,7 @@ class Contents:
         return False
 
     def discard(self, contents: Iterable[str]) -> None:
-        """Delete contents that came with a commit which was not made, unless another one names or brings them."""
+        """Delete contents of a commit that was not made, unless another commit uses them."""
         with self._lock:
             for sha256 in contents:
                 self._fresh[sha256] -= 1
@@ -76,20 +76,20 @@ class Contents:
                     del self._fresh[sha256]
 
     def uploaded(self, namespace: str, sha256: str, size: int) -> None:
-        """Count content that was sent beside a commit."""
+        """Count content that was uploaded outside of a commit."""
         with self._lock:
             self._fresh.pop(sha256, None)
             self._uploaded.setdefault(namespace, {})[sha256] = size
             self.quota.count(namespace, {sha256: size})
 
     def named(self, namespace: str, sizes: Mapping[str, int]) -> None:
-        """Note that a commit names contents."""
+        """Record that a commit references contents."""
         self.quota.count(namespace, sizes)
         for sha256 in sizes:
             self._fresh.pop(sha256, None)
 
     def count(self, sizes: dict[str, dict[str, int]]) -> None:
-        """Count again: what commits name, by namespace, and what was uploaded and is still here."""
+        """Recount the contents: those referenced by commits, by namespace, and uploaded ones that still exist."""
         self._uploaded = {
             namespace: {sha256: size for sha256, size in uploaded.items() if self.path(sha256).is_file()}
             for namespace, uploaded in self._uploaded.items()
@@ -99,12 +99,12 @@ class Contents:
         self.quota.reset(sizes)
 
     def unnamed(self, sizes: Mapping[str, Mapping[str, int]], before: float, beside: Path) -> list[Path]:
-        """Return files of contents that no commit names and that nobody touched since a time.
+        """Return files of unreferenced contents that were not accessed since a time.
 
         Args:
-            sizes: what commits name, by namespace.
+            sizes: sizes of referenced contents, by namespace.
             before: seconds since the epoch.
-            beside: another folder of files that are named by contents.
+            beside: another folder of files named by contents.
         """
         named: set[str] = set().union(*sizes.values())
         return [
@@ -116,7 +116,7 @@ class Contents:
 
 
 def remove(paths: Iterable[Path], before: float) -> int:
-    """Delete files that nobody touched since a time, and return their bytes."""
+    """Delete files that were not accessed since a time, and return their total size."""
     freed = 0
     for path in paths:
         with suppress(FileNotFoundError):

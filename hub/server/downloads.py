@@ -1,4 +1,4 @@
-"""The hub's handlers for the files of a commit: their names, sizes and hashes, and their contents."""
+"""Request handlers for the files of a commit: their names, sizes, hashes and contents."""
 
 import hashlib
 import re
@@ -28,21 +28,21 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize
 
 
 class Part(Convertor[str]):
-    """A part of a path, in which a slash was encoded if it has one: ``feature%2Fx``."""
+    """Path segment that may contain an encoded slash: ``feature%2Fx``."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """Give the name."""
+        """Return the name."""
         return value.replace(HELD, "/")
 
     def to_string(self, value: str) -> str:
-        """Give the part."""
+        """Return the path segment."""
         return value.replace("/", HELD)
 
 
 class Rest(Part):
-    """The rest of a path."""
+    """Rest of a path."""
 
     regex = ".*"
 
@@ -55,8 +55,8 @@ class Downloads:
     """Handlers for reading files.
 
     Args:
-        store: where the repositories are.
-        access: who may see which.
+        store: store of the repositories.
+        access: checks of rights.
     """
 
     def __init__(self, store: Store, access: Access) -> None:
@@ -93,7 +93,7 @@ class Downloads:
         return self._with_last(repo_id, commit, shown) if expand else shown
 
     def _with_last(self, repo_id: str, commit: Commit, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Entries with the last commit that changed each, as far as it is found."""
+        """Return entries with the last commit that changed each, as far as it can be found."""
         changed: dict[str, dict[str, str]] = {}
         pending = {entry["path"]: entry["oid"] for entry in entries}
         left, before = LAST, commit
@@ -110,7 +110,7 @@ class Downloads:
         return [entry | {"lastCommit": changed.get(entry["path"]), "securityFileStatus": None} for entry in entries]
 
     def resolve(self, request: Request) -> Response:
-        """``HEAD`` and ``GET /{id}/resolve/{rev}/{path}``; ranges are Starlette's."""
+        """``HEAD`` and ``GET /{id}/resolve/{rev}/{path}``; ranges are handled by Starlette."""
         repo_id, path = self.access.readable(request), request.path_params["path"]
         _, commit = self.store.snapshot(repo_id, request.path_params["revision"])
         headers = {"X-Repo-Commit": commit.id, "X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment"}
@@ -122,14 +122,14 @@ class Downloads:
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(file["size"])}
         if headers["ETag"] in re.split(r"\s*,\s*", request.headers.get("if-none-match", "").replace("W/", "")):
             return Response(status_code=304, headers=headers)
-        # One type for everything: what a stranger uploaded must never be a page of this origin.
+        # One type for everything: an untrusted upload must never become a page of this origin.
         content = self.store.path(file)
         if not content.is_file():
             raise Damaged(f"{repo_id}: {path} is lost.")
         return Content(content, headers=headers, media_type="application/octet-stream")
 
     def routes(self) -> Iterator[Route]:
-        """Paths of the Hub."""
+        """Return the Hub's routes."""
         yield Route(f"{MODEL}/tree/{REVISION}", self.tree)
         yield Route(f"{MODEL}/tree/{REVISION}/{{path:rest}}", self.tree)
         yield Route(f"{MODEL}/paths-info/{REVISION}", self.paths, methods=["POST"])
@@ -137,7 +137,7 @@ class Downloads:
 
 
 def hashes(file: dict[str, Any]) -> dict[str, Any]:
-    """A file's hashes in the words of the Hub: git's for text, and those of a pointer and its content for others."""
+    """Return a file's hashes in the Hub's format: git's for text, and those of pointer and content for others."""
     if file["text"]:
         return {"blobId": file["sha1"]}
     pointer = POINTER.format(**file).encode()
@@ -146,7 +146,7 @@ def hashes(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def entries_of(commit: Commit, within: str = "") -> dict[str, dict[str, Any]]:
-    """Files and folders of a commit by their paths, each folder before what it holds, with git's names for both."""
+    """Return files and folders of a commit by path, each folder before its content, with git's names for both."""
     entries: dict[str, dict[str, Any]] = {}
     folders: dict[str, list[tuple[str, bytes, str]]] = {"": []}
     for path, file in sorted(commit.files.items()):
@@ -159,7 +159,7 @@ def entries_of(commit: Commit, within: str = "") -> dict[str, dict[str, Any]]:
                 folders[folder] = []
                 entries[folder] = {"type": "directory", "path": folder, "oid": "", "size": 0}
         entries[path] = _entry(path, file)
-    for path in sorted(entries, key=lambda path: -path.count("/")):  # the deepest first: a folder names what it holds
+    for path in sorted(entries, key=lambda path: -path.count("/")):  # a folder hashes its content
         entry, (above, _, name) = entries[path], path.rpartition("/")
         if entry["type"] == "directory":
             # git sorts a folder as if its name ended in a slash

@@ -1,4 +1,4 @@
-"""Names of files and new repositories: those that every file system can hold, side by side."""
+"""Rules for names of files and new repositories that work on every file system."""
 
 import re
 import unicodedata
@@ -16,7 +16,7 @@ HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 
 
 def check_file_name(path: str) -> str:
-    """Refuse a path that leads outside, or that some file system cannot hold.
+    """Raise an error for a path that leads outside, or that some file system does not support.
 
     >>> check_file_name("pictures/traversals.png"), check_file_name(".github/workflows/test.yml")
     ('pictures/traversals.png', '.github/workflows/test.yml')
@@ -43,7 +43,7 @@ def check_file_name(path: str) -> str:
 
 
 def check_ref(name: str) -> str:
-    """Refuse a name for a branch or a tag that git would refuse, or that looks like a commit or another reference.
+    """Raise an error for a branch or tag name that git rejects, or that looks like a commit or another reference.
 
     >>> check_ref("feature/x"), check_ref("v1.0")
     ('feature/x', 'v1.0')
@@ -61,7 +61,7 @@ def check_ref(name: str) -> str:
 
 
 def check_together(paths: Iterable[str], added: Collection[str]) -> None:
-    """Refuse added files that cannot lie in one folder with the others on every system.
+    """Raise an error for added files whose names collide with others on some file systems.
 
     >>> check_together(["a/b", "A/c"], added={"A/c"})
     Traceback (most recent call last):
@@ -82,12 +82,12 @@ def check_together(paths: Iterable[str], added: Collection[str]) -> None:
 
 
 def folded(name: str) -> str:
-    """Return a name as a file system sees it that ignores case and forms of Unicode."""
+    """Return a name as seen by a file system that ignores case and Unicode forms."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 def check_new_repo(repo_id: str, others: Iterable[str]) -> str:
-    """Refuse the name of a new repository that some system takes for another's, or for a path of the hub.
+    """Raise an error for a new repository whose name collides with another or with a path of the hub.
 
     >>> check_new_repo("me/model", ["ME/other"])
     Traceback (most recent call last):

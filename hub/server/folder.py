@@ -1,6 +1,6 @@
-"""The folder of a hub: marked as ours, served by one process at a time, and nothing of a stranger's touched.
+"""Data folder of a hub: marked, and served by one process at a time.
 
-What is swept away in this folder must be ours, so one that holds something else is refused.
+The server deletes files in this folder, so a folder with other content is an error.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from unknot.hub.server.incoming import durably, is_part
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing keeps a second server away there
+except ImportError:  # Windows: a second server is not detected there
     fcntl = None  # type: ignore[assignment]
 
 MARK = "unknot-hub.json"
@@ -22,7 +22,7 @@ BESIDE = {"lock", "tokens.txt", AUDIT}
 
 
 def take_folder(root: Path) -> IO[str]:
-    """Mark a folder as ours and make what lies in it; the file that is given keeps others away until it is closed.
+    """Mark a folder as a hub's, create its subfolders, and return the lock file, which must stay open.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,12 +36,12 @@ def take_folder(root: Path) -> IO[str]:
     _mark(root)
     for name in FOLDERS:
         (root / name).mkdir(exist_ok=True)
-        (root / name).chmod(0o700)  # private repositories are nobody else's on this machine either
+        (root / name).chmod(0o700)  # private repositories are hidden from other users of this machine too
     return _claim(root)
 
 
 def _mark(root: Path) -> None:
-    """Make the folder ours; one that holds something else is somebody else's and stays as it is."""
+    """Mark the folder as a hub's; raise an error if it has other content."""
     root.mkdir(parents=True, exist_ok=True)
     names = {path.name for path in root.iterdir()}
     if MARK in names:
@@ -56,7 +56,7 @@ def _mark(root: Path) -> None:
 
 
 def _is_of_an_earlier_version(root: Path, names: set[str]) -> bool:
-    """Return whether this is a hub from before the mark: its folders, and in them its own files alone."""
+    """Return whether this is an unmarked hub of an earlier version: only its own folders and files."""
     if not {"repos", "blobs", "lock"} <= names <= {"repos", "blobs", "trash"} | BESIDE:
         return False
     blobs = all(HASH.fullmatch(path.name) or is_part(path) for path in root.glob("blobs/*/*"))
@@ -65,7 +65,7 @@ def _is_of_an_earlier_version(root: Path, names: set[str]) -> bool:
 
 
 def _claim(root: Path) -> IO[str]:
-    """Keep a second server away from the folder, for as long as this process lives."""
+    """Lock the folder against a second server for the lifetime of this process."""
     file = open(root / "lock", "a", encoding="utf-8")  # noqa: SIM115
     if fcntl is not None:
         try:

@@ -1,4 +1,4 @@
-"""Writing so that a crash leaves the old file or the new one, on the disk, and readable by nobody else."""
+"""Durable writes that leave either the old or the new file after a crash, readable only by their owner."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ MAX_TEXT = 1 << 20
 
 
 class Incoming:
-    """Content that comes in parts; written beside, hashed on the way, and given its place by :meth:`keep`."""
+    """Content that arrives in parts: hashed while written, and renamed into place by :meth:`keep`."""
 
     def __init__(self, folder: Path, place: Callable[[str], Path]) -> None:
         self._place = place
@@ -34,11 +34,11 @@ class Incoming:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Number of bytes so far."""
         return self._size
 
     def write(self, data: bytes) -> None:
-        """The next part."""
+        """Write the next part."""
         if self._size < 8000 and b"\0" in data[: 8000 - self._size]:
             self._text = False
         self._sha256.update(data)
@@ -46,9 +46,9 @@ class Incoming:
         self._file.write(data)
 
     def keep(self, sha256: str | None = None, size: int | None = None) -> dict[str, Any]:
-        """Put it in its place, if its hash and size are the announced ones, and describe it.
+        """Move the content into place if hash and size are the announced ones, and describe it.
 
-        Damage on the disk is repaired on the way: content that is there already is compared, not believed.
+        Existing content is compared, so that damage on disk is repaired.
         """
         digest = self._sha256.hexdigest()
         if (sha256, size) not in ((None, None), (digest, self._size)):
@@ -62,12 +62,12 @@ class Incoming:
             os.replace(self._path, path)
             sync_folder(path.parent)
         text = self._text and self._size <= MAX_TEXT
-        # Only what is text goes by git's hash, which begins with the size and so takes a second reading.
+        # Only text needs git's hash, which starts with the size and so requires a second read.
         return {"size": self._size, "sha256": digest, "sha1": self._git_hash() if text else None, "text": text}
 
     def _is_at(self, path: Path) -> bool:
         try:
-            os.utime(path)  # it is sent again, so it is not to be swept
+            os.utime(path)  # uploaded again: mark as recently used
             return same_content(self._file, path)
         except FileNotFoundError:
             return False
@@ -78,19 +78,19 @@ class Incoming:
 
 
 def is_part(path: Path) -> bool:
-    """Return whether an interrupted writer left this file behind."""
+    """Return whether a file was left by an interrupted writer."""
     return re.fullmatch(r"\..+\.[0-9a-f]{32}\.part", path.name) is not None
 
 
 def digest(file: IO[bytes], algorithm: Any) -> str:
-    """Hash of what a file holds from here on."""
+    """Return the hash of the rest of an open file."""
     while chunk := file.read(1 << 20):
         algorithm.update(chunk)
     return str(algorithm.hexdigest())
 
 
 def git_hash(path: Path, size: int) -> str:
-    """The name that git gives to the content of a file."""
+    """Return git's hash of a file's content."""
     with path.open("rb") as file:
         return digest(file, hashlib.sha1(b"blob %d\0" % size))
 
@@ -108,12 +108,12 @@ def same_content(file: IO[bytes], path: Path) -> bool:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that nobody else on the machine can read, as ``opener`` of :func:`open`."""
+    """Open a file that only its owner can read, as ``opener`` of :func:`open`."""
     return os.open(path, flags, 0o600)
 
 
 def sync_folder(path: Path) -> None:
-    """Let a rename in the folder outlive a loss of power."""
+    """Flush a folder, so that a rename in it survives a power failure."""
     if os.name == "posix":
         folder = os.open(path, os.O_RDONLY)
         try:
@@ -124,7 +124,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def durably(path: Path) -> Iterator[IO[bytes]]:
-    """Like ``replacing``, for nobody else to read, and on the disk before it returns."""
+    """Like ``replacing``, but readable only by the owner, and on disk before it returns."""
     with replacing(path) as beside, open(beside, "wb", opener=private) as file:
         yield file
         file.flush()

@@ -1,4 +1,4 @@
-"""Bytes that each namespace may store."""
+"""Storage quotas of namespaces."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,14 +7,14 @@ GB = 1 << 30
 
 
 class OverQuota(Exception):
-    """A namespace would store more than it may."""
+    """A namespace would exceed its quota."""
 
 
 class Quota:
-    """Counts the contents of each namespace: of all commits, deleted repositories included, each content once.
+    """Sizes of the contents of each namespace: of all commits, including deleted repositories, each content once.
 
     Args:
-        limit: bytes, or None for no limit.
+        limit: maximum number of bytes, or None for no limit.
 
     >>> quota = Quota(limit=10)
     >>> quota.count("me", {"a" * 64: 8})
@@ -28,7 +28,7 @@ class Quota:
         self.reset({})
 
     def reset(self, contents: Mapping[str, Mapping[str, int]]) -> None:
-        """Begin again with the size of each content by its hash, for each namespace."""
+        """Reset to the size of each content by its hash, for each namespace."""
         self._contents = {namespace: dict(sizes) for namespace, sizes in contents.items()}
         self._used = {namespace: sum(sizes.values()) for namespace, sizes in contents.items()}
 
@@ -40,15 +40,15 @@ class Quota:
         self._used[namespace] = self._used.get(namespace, 0) + sum(new.values())
 
     def counts(self, sha256: str) -> bool:
-        """Return whether some namespace stores this content."""
+        """Return whether a namespace stores this content."""
         return any(sha256 in sizes for sizes in self._contents.values())
 
     def left(self, namespace: str) -> float:
-        """Bytes that may be added."""
+        """Return the number of remaining bytes."""
         return float("inf") if self.limit is None else self.limit - self._used.get(namespace, 0)
 
     def check(self, namespace: str, sizes: Mapping[str, int]) -> None:
-        """Refuse contents that do not fit."""
+        """Raise an error for contents that exceed the quota."""
         known = self._contents.get(namespace, {})
         more = sum(size for sha256, size in sizes.items() if sha256 not in known)
         if more and more > self.left(namespace):
@@ -60,7 +60,7 @@ class Quota:
 
 
 def sizes_of(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The size of each content by its hash."""
+    """Return the size of each content by its hash."""
     return {file["sha256"]: file["size"] for file in files}
 
 

@@ -1,4 +1,4 @@
-"""The hub's handlers for repositories: make, move and delete them, list them, and where their branches stand."""
+"""Request handlers for repositories: create, move, delete and list them, and manage their branches."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,11 +36,11 @@ EQUAL = {"downloads", "likes", "trendingScore"}
 
 
 class Repositories:
-    """Handlers for whole repositories.
+    """Request handlers for whole repositories.
 
     Args:
-        store: where they are.
-        access: who may see which.
+        store: store of the repositories.
+        access: checks of rights.
     """
 
     def __init__(self, store: Store, access: Access) -> None:
@@ -67,7 +67,7 @@ class Repositories:
         return Answer({"url": url, "name": repo_id})
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE /api/repos/delete``: into the trash."""
+        """``DELETE /api/repos/delete``: move to the trash."""
         user, repo_id, _ = await self._asked(request)
         return await self._change(user, repo_id, self.store.delete)
 
@@ -89,7 +89,7 @@ class Repositories:
         return Answer({})
 
     async def restore(self, request: Request) -> Response:
-        """``POST /api/repos/restore``: a deleted repository."""
+        """``POST /api/repos/restore``: restore a deleted repository."""
         user, repo_id, _ = await self._asked(request)
         self.access.check_write(user, repo_id)
         await run_in_threadpool(self.store.restore, repo_id, user)
@@ -102,7 +102,7 @@ class Repositories:
         return Answer([{"name": row.id, "deletedBy": row.user, "date": row.date} for row in rows])
 
     async def _asked(self, request: Request) -> tuple[str, str, dict[str, Any]]:
-        """User, repository and body of a request that names a repository in its body."""
+        """Return user, repository and body of a request that names a repository in its body."""
         user = self.access.known_user(request)
         body = await body_json(request)
         self._check_type(body)
@@ -111,10 +111,10 @@ class Repositories:
 
     def _check_type(self, body: dict[str, Any]) -> None:
         if body.get("type") not in (None, "model"):
-            raise HTTPException(400, "This hub keeps models only.")
+            raise HTTPException(400, "This hub stores models only.")
 
     async def settings(self, request: Request) -> Response:
-        """``PUT /api/models/{id}/settings``: visibility alone, and only if it is said."""
+        """``PUT /api/models/{id}/settings``: set the visibility only."""
         user, repo_id = self.access.writable(request)
         body = await body_json(request)
         private = visibility(body)
@@ -166,13 +166,13 @@ class Repositories:
             headers["Link"] = f'<{url}>; rel="next"'
         shown = []
         for row in rows[start : start + limit]:
-            with suppress(Missing, Damaged):  # gone or spoilt since the row was made
+            with suppress(Missing, Damaged):  # deleted or damaged since the row was made
                 files = self.store.snapshot(row.repo.id, row.commit)[1].files if full else {}
                 shown.append(self.described(row, [{"rfilename": path} for path in sorted(files)] if full else None))
         return Response(f"[{','.join(shown)}]", headers=headers, media_type="application/json")
 
     def visible(self, request: Request) -> list[Row]:
-        """Rows of the list that the user may see and that pass the filters of the query."""
+        """Return rows of the list that the user may see and that match the filters of the query."""
         query, user = request.query_params, self.access.user(request)
         tags = {tag for value in query.getlist("filter") for tag in value.split(",")}
         words, author = query.get("search", "").lower(), query.get("author")
@@ -189,7 +189,7 @@ class Repositories:
         ]
 
     def described(self, row: Row, siblings: list[dict[str, Any]] | None) -> str:
-        """Return what the Hub says about a model, as JSON; the card's part is JSON already."""
+        """Return the Hub's description of a model, as JSON; the card's part is already JSON."""
         card = self.catalogue.metadata(row.card) if row.card else "{}"
         return f'{json.dumps(entry(row, siblings))[:-1]}, "cardData": {card}}}'
 
@@ -245,7 +245,7 @@ class Repositories:
         return Answer({})
 
     def routes(self) -> Iterator[Route]:
-        """Paths of the Hub."""
+        """Return the Hub's routes."""
         yield Route("/api/whoami-v2", self.whoami)
         yield Route("/api/repos/create", self.create, methods=["POST"])
         yield Route("/api/repos/delete", self.delete, methods=["DELETE"])
@@ -266,7 +266,7 @@ class Repositories:
 
 
 def visibility(body: dict[str, Any]) -> bool | None:
-    """Return True if a request asks for a private repository, False for a public one, None if it does not say."""
+    """Return True if a request asks for a private repository, False for a public one, None if neither."""
     private, named = body.get("private"), body.get("visibility")
     if named not in (None, "public", "private") or not isinstance(private, bool | None):
         raise HTTPException(400, "A repository is 'public' or 'private' here; nothing was changed.")

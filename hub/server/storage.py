@@ -1,13 +1,13 @@
-"""Repositories as files on disk: contents by hash, commits as JSON, and one small file that says where branches stand.
+"""Repositories on disk: contents by hash, commits as JSON, and one small file per repository with its branches.
 
 A commit writes its contents, then itself, then renames the new state of the repository over the old one. A crash at any
 moment therefore leaves the repository as it was before the commit or as it is after it. Names of files in a repository
 are keys of JSON objects and never paths on this disk, so that no name can lead out of the folder.
 
-What cannot be read is named and left where it is, and nothing is swept while something is unreadable.
+Unreadable files are reported and left in place, and nothing is deleted while a file is unreadable.
 
-Contents that no commit names are deleted while the store is in use: at once those of a commit that was refused, others
-after a day. Nothing is lost by that, as a commit is made only while all of its contents are there, under the same lock.
+Unreferenced contents are deleted while the store is in use: immediately those of a rejected commit, others after a day.
+This is safe because a commit is made only while all of its contents exist, under the same lock.
 """
 
 import re
@@ -36,7 +36,7 @@ UNNAMED = 86400.0
 
 
 class Missing(LookupError):
-    """There is no such repository, revision or file; ``what`` says which, in the words of the Hub's headers."""
+    """The repository, revision or file does not exist; ``what`` is the Hub's error code."""
 
     def __init__(self, what: str, message: str) -> None:
         super().__init__(message)
@@ -44,15 +44,15 @@ class Missing(LookupError):
 
 
 class Taken(ValueError):
-    """A name is in use."""
+    """The name is already in use."""
 
 
 class Protected(ValueError):
-    """Something that nobody may remove."""
+    """The object cannot be removed."""
 
 
 class Stale(ValueError):
-    """The branch has moved on since the writer looked."""
+    """The branch has changed since the writer read it."""
 
 
 class Store:
@@ -68,7 +68,7 @@ class Store:
 
     Args:
         root: the folder.
-        quota: bytes that each namespace may store, or None for no limit.
+        quota: maximum number of bytes per namespace, or None for no limit.
     """
 
     def __init__(self, root: str | Path, quota: int | None = None) -> None:
@@ -82,8 +82,8 @@ class Store:
         """Files that could not be read when the store was opened, a line for each."""
         self._known: dict[str, Repo] = {}
         self._aside: dict[str, str] = {}
-        self._others: dict[str, str] = {}  # names by which a repository is found as well: of old, or in other letters
-        self._named: dict[str, dict[str, int]] | None = None  # contents that were named while a sweep looks
+        self._others: dict[str, str] = {}  # further names of a repository: former ones, and other upper and lower case
+        self._named: dict[str, dict[str, int]] | None = None  # contents referenced during a sweep
         self._renamed = 0
         try:
             self._open()
@@ -92,22 +92,22 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Let another process serve the folder."""
+        """Release the folder for another process."""
         self.audit.close()
         self._claim.close()
 
     # Reading
 
     def repos(self) -> list[str]:
-        """Names of all repositories that can be read."""
+        """Return the names of all readable repositories."""
         return sorted(self._known)
 
     def find(self, repo_id: str) -> str:
-        """Current name of a repository that is named as it was before it moved, or in other upper and lower case."""
+        """Return the current name of a repository, given a former name or other upper and lower case."""
         return repo_id if repo_id in self._known else self._others.get(folded(repo_id), repo_id)
 
     def repo(self, repo_id: str) -> Repo:
-        """State of a repository."""
+        """Return the state of a repository."""
         if repo := self._known.get(repo_id):
             return repo
         if repo_id in self._aside:
@@ -115,7 +115,7 @@ class Store:
         raise Missing("RepoNotFound", f"Repository {repo_id[:100]!r} does not exist, or is private.")
 
     def snapshot(self, repo_id: str, revision: str) -> tuple[Repo, Commit]:
-        """State of a repository and the commit that a branch, a tag or (the first 7 digits of) its name stands for."""
+        """Return the state of a repository, and the commit of a branch, a tag or a commit hash (at least 7 digits)."""
         repo = self.repo(repo_id)
         kind, _, name = revision.removeprefix("refs/").partition("/") if revision.startswith("refs/") else ("", "", "")
         oid = {"heads": repo.branches, "tags": repo.tags}.get(kind, {}).get(name)
@@ -133,7 +133,7 @@ class Store:
             raise Missing("RevisionNotFound", f"{repo_id} has no revision {revision[:100]!r}.") from None
 
     def history(self, repo_id: str, revision: str) -> Iterator[Commit]:
-        """Commits from ``revision`` back to the first, or to one that can no longer be read."""
+        """Yield commits from ``revision`` back to the first, or to one that can no longer be read."""
         commit = self.snapshot(repo_id, revision)[1]
         yield commit
         with suppress(Damaged, FileNotFoundError):
@@ -142,19 +142,19 @@ class Store:
                 yield commit
 
     def path(self, file: dict[str, Any]) -> Path:
-        """Path of the content of a file."""
+        """Return the path of a file's content."""
         return self.contents.path(file["sha256"])
 
     # Writing
 
     def keep(self, content: bytes) -> dict[str, Any]:
-        """Store the content of a file; it belongs to nothing before a commit names it."""
+        """Store the content of a file, which is unreferenced until a commit names it."""
         with self.contents.incoming() as incoming:
             incoming.write(content)
             return incoming.keep()
 
     def create(self, repo_id: str, private: bool, author: str, contents: Mapping[str, bytes] | None = None) -> Repo:
-        """Make a repository, with these contents in its first commit."""
+        """Create a repository, with these contents in its first commit."""
         with self._lock:
             self._check_free(repo_id)
             files = {path: self.keep(content) for path, content in (contents or {}).items()}
@@ -165,7 +165,7 @@ class Store:
         return repo
 
     def _check_free(self, repo_id: str, moved: str | None = None) -> None:
-        """Refuse a name for a new repository, or for one that moves, if others have it or the disk cannot."""
+        """Raise an error for a repository name that is in use, or that the disk does not support."""
         names = [name for name in (*self._known, *self._aside) if name != moved]
         check_new_repo(repo_id, names)
         same = next((name for name in names if name.casefold() == repo_id.casefold()), None)
@@ -173,7 +173,7 @@ class Store:
             raise Taken(f"A model repository called {same or repo_id} already exists.")
 
     def delete(self, repo_id: str, user: str) -> None:
-        """Put a repository in the trash, where it stays for some days."""
+        """Move a repository to the trash, where it stays for some days."""
         with self._lock:
             self.repo(repo_id)
             self.trash.add(self._records.folder(repo_id), repo_id, user)
@@ -181,14 +181,14 @@ class Store:
             self.audit.write(user, "delete", repo_id)
 
     def deleted(self, repo_id: str) -> Deleted:
-        """The last repository of this name that was deleted."""
+        """Return the last deleted repository of this name."""
         for row in self.trash.rows():
             if row.id == repo_id:
                 return row
         raise Missing("RepoNotFound", f"No deleted repository {repo_id[:100]!r} is left to restore.")
 
     def restore(self, repo_id: str, user: str) -> None:
-        """Put a deleted repository back."""
+        """Restore a deleted repository."""
         with self._lock:
             row = self.deleted(repo_id)
             self._check_free(repo_id)
@@ -199,7 +199,7 @@ class Store:
             self.audit.write(user, "restore", repo_id)
 
     def move(self, repo_id: str, to: str, user: str) -> None:
-        """Give a repository another name; its commits keep theirs, and the old name leads to it."""
+        """Rename a repository; its commits are kept, and the old name redirects to it."""
         with self._lock:
             repo = self.repo(repo_id)
             self._check_free(to, moved=repo_id)
@@ -237,17 +237,17 @@ class Store:
         author: str,
         description: str = "",
     ) -> str:
-        """Put files on top of a branch and give the commit's name; without a change that is the name of the last one.
+        """Commit files to a branch and return the commit's name; without changes, that of the last commit.
 
         Args:
             repo_id: the repository.
             branch: the branch, which must exist.
             added: new or changed files, from :meth:`keep` or :meth:`announced`.
-            deleted: paths that go; one that ends in ``/`` is a folder.
-            parent: where the writer believes the branch to be, in full or its first seven or more digits.
-            summary: what was done.
-            author: by whom.
-            description: what else there is to say.
+            deleted: deleted paths; one that ends in ``/`` is a folder.
+            parent: expected head of the branch, in full or at least its first seven digits.
+            summary: first line of the commit message.
+            author: author of the commit.
+            description: rest of the commit message.
         """
         with self._lock:
             repo = self.repo(repo_id)
@@ -263,7 +263,7 @@ class Store:
             for path in deleted:
                 for name in [name for name in after if name == path or (path[-1:] == "/" and name.startswith(path))]:
                     del after[name]
-            # The same content says the same, by whichever way it came.
+            # The same content has the same record, however it was uploaded.
             added = {path: _same(before.get(path), file) for path, file in added.items()}
             has_lfs = self._lfs_of(after | added)
             after |= {path: file | {"text": file["text"] and not has_lfs(path)} for path, file in added.items()}
@@ -295,7 +295,7 @@ class Store:
         return attributes.matcher(content)
 
     def squash(self, repo_id: str, branch: str, summary: str, author: str) -> None:
-        """Replace the history of a branch by one commit; contents that only older ones name are deleted later."""
+        """Replace the history of a branch by one commit; contents of older commits only are deleted later."""
         with self._lock:
             repo = self.repo(repo_id)
             if branch not in repo.branches:
@@ -326,7 +326,7 @@ class Store:
                 if name not in kinds[kind]:
                     raise Missing("RevisionNotFound", f"Invalid rev id: {repo_id} has no {ref}.")
                 if ref == "refs/heads/main":
-                    raise Protected(f"Cannot delete {ref}: it is the branch that everybody loads.")
+                    raise Protected(f"Cannot delete {ref}: it is the default branch.")
                 del kinds[kind][name]
             else:
                 oid = self.snapshot(repo_id, revision)[1].id
@@ -338,7 +338,7 @@ class Store:
             self.audit.write(user, f"remove {kind}" if revision is None else kind, repo_id, name=name)
 
     def set_private(self, repo_id: str, private: bool, user: str) -> None:
-        """Hide a repository, or show it."""
+        """Make a repository private or public."""
         with self._lock:
             self._write_repo(replace(self.repo(repo_id), private=private))
             self.audit.write(user, "settings", repo_id, private=private)
@@ -350,7 +350,7 @@ class Store:
         self._know(repo)
 
     def _open(self) -> None:
-        """Read the state of every repository, and sweep what interrupted writers and deleted ones left behind."""
+        """Read the state of every repository, and delete files of interrupted writers and old deleted repositories."""
         contents: dict[str, dict[str, int]] = {}
         for repo_id in self._records.names():
             try:
@@ -370,11 +370,11 @@ class Store:
         except Damaged as error:
             self.problems.append(f"trash: {error}")
         self.contents.count(contents)
-        if not self.problems:  # what cannot be read may name any of them
+        if not self.problems:  # an unreadable commit may reference any of them
             remove(self.contents.unnamed(contents, time.time(), self.cards), time.time())
 
     def _open_repo(self, repo_id: str, contents: dict[str, int]) -> None:
-        """Read one repository, and note which contents it names and which of its commits are unreadable or lost."""
+        """Read one repository, and record the contents it references and its unreadable or lost commits."""
         folder, begun = self._records.folder(repo_id), False
         there, named = set(self._records.commits(repo_id)), set[str]()
         for oid in sorted(there):
@@ -394,18 +394,18 @@ class Store:
             self.problems += [f"{repo_id}: commits/{oid}.json is missing." for oid in sorted(lost)]
 
     def _add_deleted(self, contents: dict[str, dict[str, int]]) -> None:
-        """Add what deleted repositories name, as they may be restored."""
+        """Add the contents of deleted repositories, which may be restored."""
         for row in self.trash.rows():
             for commit in self._records.commits_in(row.folder, row.id):
                 contents.setdefault(row.id.partition("/")[0], {}).update(sizes_of(commit.files.values()))
 
     def sweep(self, age: float = UNNAMED) -> int:
-        """Delete contents that no commit names, and repositories that were deleted long ago; give the freed bytes.
+        """Delete unreferenced contents and old deleted repositories, and return the freed bytes.
 
-        Nothing is deleted while a commit cannot be read, nor if a repository was moved while this looked.
+        Nothing is deleted while a commit cannot be read, or if a repository was moved in the meantime.
 
         Args:
-            age: seconds since the content was sent, or a client learned that it is here.
+            age: minimum number of seconds since the content was last uploaded or queried.
         """
         if self.problems:
             return 0

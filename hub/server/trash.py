@@ -1,4 +1,4 @@
-"""Deleted repositories, which can be restored for some days."""
+"""Trash of deleted repositories, which can be restored for some days."""
 
 import json
 import re
@@ -21,7 +21,7 @@ KEPT = 7 * 86400.0
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deleted repository: its name, who deleted it and when, and where its files are."""
+    """Deleted repository: its name, who deleted it and when, and the location of its files."""
 
     id: str
     user: str
@@ -30,7 +30,7 @@ class Deleted:
 
 
 class Trash:
-    """The folder of deleted repositories.
+    """Folder of deleted repositories.
 
     Args:
         root: the folder.
@@ -40,7 +40,7 @@ class Trash:
         self.root = root
 
     def add(self, folder: Path, repo_id: str, user: str) -> None:
-        """Take the folder of a repository."""
+        """Move the folder of a repository to the trash."""
         with durably(folder / NOTE) as file:
             file.write(json.dumps({"id": repo_id, "user": user, "date": now()}).encode())
         move(folder, self.root / secrets.token_hex(8))
@@ -50,13 +50,13 @@ class Trash:
         return sorted((row for row in map(_read, self._folders()) if row), key=lambda row: row.date, reverse=True)
 
     def restore(self, row: Deleted, folder: Path) -> None:
-        """Put a repository back."""
+        """Restore a repository."""
         folder.parent.mkdir(exist_ok=True)
         move(row.folder, folder)
         (folder / NOTE).unlink(missing_ok=True)
 
     def purge(self) -> None:
-        """Remove for good what was deleted too long ago, and what a crash left without a note."""
+        """Permanently remove expired repositories, and those without a record after a crash."""
         for folder in list(self._folders()):
             with suppress(FileNotFoundError):
                 note = folder / NOTE
@@ -75,7 +75,7 @@ def _read(folder: Path) -> Deleted | None:
 
 
 def move(folder: Path, to: Path) -> None:
-    """Rename a folder so that a loss of power does not undo it."""
+    """Rename a folder durably."""
     folder.rename(to)
     sync_folder(to.parent)
     sync_folder(folder.parent)

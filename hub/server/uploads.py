@@ -1,4 +1,4 @@
-"""The hub's handlers for what comes in: how files are to be sent, large ones beside, and the commit itself."""
+"""Request handlers for uploads: negotiation, large files, and the commit itself."""
 
 import hmac
 import secrets
@@ -23,18 +23,18 @@ from unknot.hub.server.quota import OverQuota
 from unknot.hub.server.storage import Missing, Store
 from unknot.hub.web.serving import Answer, body_json, chunks, drain, field
 
-INLINE = 1 << 30  # files up to this size travel inside the commit: clients with xet know no other way to us
-CARD = 1 << 16  # bytes of a card that anybody can have checked
-PIECE = 1 << 20  # bytes of an upload that are handed to a thread at a time; larger ones leave the cache
+INLINE = 1 << 30  # files up to this size are part of the commit: clients with xet do not support another way here
+CARD = 1 << 16  # bytes of a card that is validated without a token
+PIECE = 1 << 20  # bytes of an upload passed to a thread at a time; more would not fit the CPU cache
 
 
 class Uploads:
-    """Handlers for writing. Contents are hashed here, whatever the client says.
+    """Request handlers for writing. Contents are always hashed here, not by the client.
 
     Args:
-        store: where contents go.
-        access: who may write.
-        max_file: bytes that a file may have.
+        store: store of the contents.
+        access: checks of rights.
+        max_file: maximum size of a file in bytes.
     """
 
     def __init__(self, store: Store, access: Access, max_file: int) -> None:
@@ -43,7 +43,7 @@ class Uploads:
         self._secret = secrets.token_bytes(32)  # signs the addresses of uploads, which carry no token
 
     async def validate(self, request: Request) -> Response:
-        """``POST /api/validate-yaml``: one at a time, as a card can cost seconds, and clients send no token."""
+        """``POST /api/validate-yaml``: one at a time, as a card can take seconds, and clients send no token."""
         text = str((await body_json(request)).get("content", "")).lstrip()
         if self.access.user(request) is None and len(text) > CARD:
             raise HTTPException(413, f"A card of more than {CARD >> 10} kB is checked for users of this hub only.")
@@ -57,7 +57,7 @@ class Uploads:
         return Answer({"errors": errors, "warnings": warnings}, status_code=400 if errors else 200)
 
     async def preupload(self, request: Request) -> Response:
-        """``POST /api/models/{id}/preupload/{rev}``: how each file is to be sent, and what is here already."""
+        """``POST /api/models/{id}/preupload/{rev}``: how to send each file, and which files exist already."""
         _, repo_id = self.access.writable(request)
         body = await body_json(request)
         return Answer({"files": await run_in_threadpool(self._modes, repo_id, request.path_params["revision"], body)})
@@ -70,26 +70,26 @@ class Uploads:
             path, size = check_file_name(field(file, "path", str)), field(file, "size", int)
             self._check_size(path, size)
             known, mode = commit.files.get(path, {}), "regular" if size <= INLINE else "lfs"
-            # A client leaves out what is here; a damaged file is not, so that an upload repairs it.
+            # Clients skip existing files; a damaged file does not count as existing, so that an upload repairs it.
             here = known.get("size") == size and self.store.contents.holds(known["sha256"], size)
             oid = known["sha256"] if here else None
             sizes |= {} if here else {path: size}
             if here and mode == "regular":
                 oid = known["sha1"] or git_hash(self.store.path(known), size)
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
-        self.store.quota.check(namespace_of(repo_id), sizes)  # before anything is sent
+        self.store.quota.check(namespace_of(repo_id), sizes)  # before any upload
         return answers
 
     def _check_size(self, path: str, size: int) -> None:
         if size > self.max_file:
-            raise HTTPException(413, f"{path} has {size:,} bytes; this hub takes files of up to {self.max_file:,}.")
+            raise HTTPException(413, f"{path} has {size:,} bytes; the limit of this hub is {self.max_file:,}.")
 
     async def batch(self, request: Request) -> Response:
-        """``POST /{id}.git/info/lfs/objects/batch``: where large files go."""
+        """``POST /{id}.git/info/lfs/objects/batch``: addresses for large files."""
         namespace = namespace_of(self.access.writable(request)[1])
         body = await body_json(request)
         if body.get("operation") != "upload":
-            raise HTTPException(400, "Only uploads are negotiated here; download by /resolve/.")
+            raise HTTPException(400, "Only uploads are supported here; download with /resolve/.")
         answers: list[dict[str, Any]] = []
         for entry in field(body, "objects", list):
             oid, size = field(entry, "oid", str), field(entry, "size", int)
@@ -106,11 +106,11 @@ class Uploads:
         return hmac.new(self._secret, f"{namespace} {oid} {size}".encode(), "sha256").hexdigest()
 
     async def put(self, request: Request) -> Response:
-        """``PUT /lfs/...``: one large file, on an address that we gave out."""
+        """``PUT /lfs/...``: one large file, at an address that this server issued."""
         namespace, oid, size, given = (request.path_params[name] for name in ("namespace", "oid", "size", "signature"))
         if not HASH.fullmatch(oid) or not hmac.compare_digest(self._sign(namespace, oid, size), given):
             await drain(chunks(request))
-            raise HTTPException(403, "This address for an upload is not, or no longer, valid.")
+            raise HTTPException(403, "This upload address is invalid or has expired.")
         self.store.quota.check(namespace, {oid: size})
         with self.store.contents.incoming() as incoming:
             await self._take(request, incoming.write, size)
@@ -135,7 +135,7 @@ class Uploads:
         return Answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     async def _take(self, request: Request, use: Callable[[bytes], None], limit: int) -> None:
-        """Hand the body on as it arrives; what is refused is read on for a while, so that its sender hears why."""
+        """Pass on the body as it arrives; a rejected body is read for a while, so that its sender gets the response."""
         parts, size, pending = chunks(request), 0, bytearray()
         try:
             async for chunk in parts:
@@ -152,13 +152,13 @@ class Uploads:
             raise
 
     def no_xet(self, request: Request) -> Response:
-        """Answer clients whose large files would go by another protocol."""
+        """Reject clients that would use the xet protocol for large files."""
         raise HTTPException(
             404, f"This hub has no xet. For files above {INLINE >> 20} MB set HF_HUB_DISABLE_XET=1 and upload again."
         )
 
     def routes(self) -> Iterator[Route]:
-        """Paths of the Hub."""
+        """Return the Hub's routes."""
         yield Route("/api/validate-yaml", self.validate, methods=["POST"])
         yield Route(f"{MODEL}/preupload/{REVISION}", self.preupload, methods=["POST"])
         yield Route(f"{MODEL}/commit/{REVISION}", self.commit, methods=["POST"])
@@ -168,5 +168,5 @@ class Uploads:
 
 
 def namespace_of(repo_id: str) -> str:
-    """Whose repository this is."""
+    """Return the namespace of a repository."""
     return repo_id.partition("/")[0]

@@ -1,1 +1,1 @@
-"""Parts that the browser page and the hub server share: sockets, request bodies, pages and their policy."""
+"""Parts shared by the browser page and the hub server: sockets, request bodies, pages and their security policy."""

@@ -1,7 +1,7 @@
-"""The pages: what is sent to a browser, and what it is allowed to do with it.
+"""Web pages: their files, content security policy, and bundling.
 
-The scripts are modules, read by the browser as they are. For a page in a single file they are put together: an import
-names what it takes, and names are used once among all modules, so that taking the imports out is enough.
+The scripts are plain modules. For a page in a single file they are concatenated: an import names its bindings, and
+names are unique among all modules, so that removing the imports is enough.
 """
 
 import base64
@@ -41,7 +41,7 @@ IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./([a-z-]+\.js)";\n', re.MUL
 
 
 def policy(**changes: str | None) -> str:
-    """The content security policy.
+    """Return the content security policy.
 
     >>> policy(connect_src=None).startswith("default-src 'none'; script-src 'self'")
     True
@@ -60,7 +60,7 @@ HEADERS = [
 
 
 def asset(name: str) -> Response:
-    """A style or a script."""
+    """Return a style sheet or script."""
     path = PAGE / name
     if not re.fullmatch(r"[a-z-]+\.(css|js)", name) or not path.is_file():
         raise HTTPException(404, "There is no such file.")
@@ -68,13 +68,13 @@ def asset(name: str) -> Response:
 
 
 def page_with(token: str, name: str = "browse.html") -> str:
-    """A page with the token that its requests carry."""
+    """Return a page with the token for its requests."""
     return (PAGE / name).read_text(encoding="utf-8").replace(TOKEN, TOKEN.replace('""', f'"{token}"'))
 
 
 @lru_cache
 def modules(name: str = "browse.js") -> tuple[str, ...]:
-    """A module and all that it imports, each after what it needs."""
+    """Return a module and all that it imports, each after its dependencies."""
     found: dict[str, None] = {}
 
     def visit(module: str, above: tuple[str, ...]) -> None:
@@ -88,7 +88,7 @@ def modules(name: str = "browse.js") -> tuple[str, ...]:
 
 
 def joined(name: str = "browse.js") -> str:
-    """The modules as one script."""
+    """Return the modules as one script."""
     parts = []
     for module in modules(name):
         text = IMPORT.sub("", (PAGE / module).read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def joined(name: str = "browse.js") -> str:
 
 
 def _json(data: dict[str, Any]) -> str:
-    """JSON for an element of a page. Nothing in it can end the element: there is no ``<`` left."""
+    """Return JSON for an element of a page, without ``<``, so that it cannot end the element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -111,7 +111,7 @@ def _filled(replacements: Iterable[tuple[str, str]]) -> str:
 
 
 def static_page(data: dict[str, Any]) -> str:
-    """The page of a folder of static files, with the list inside; it asks for files of its own folder alone."""
+    """Return the page of a static folder, with the list inside; it loads files of its own folder only."""
     allowed = policy(frame_ancestors=None)
     return _filled(
         (
@@ -122,10 +122,10 @@ def static_page(data: dict[str, Any]) -> str:
 
 
 def bundle(data: dict[str, Any], parts: Mapping[str, str] | None = None) -> str:
-    """The page with its style, script and data inside, allowed by their hashes.
+    """Return the page with its style, script and data inside, allowed by their hashes.
 
     Args:
-        data: what the page shows.
+        data: data of the page.
         parts: further files in base64, by the id of their element.
     """
     css, script, worker = (PAGE / "page.css").read_text(encoding="utf-8"), joined(), joined("worker.js")

@@ -1,4 +1,4 @@
-"""Parts of both servers: the socket, limits on time and connections, host names, and bodies of requests."""
+"""Parts of both servers: the socket, limits on time and connections, host names, and request bodies."""
 
 import contextlib
 import ipaddress
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 JSON_LIMIT = 4 << 20
-PATIENCE = 256 << 20  # bytes of a refused upload that are still read, so that its sender hears why
+PATIENCE = 256 << 20  # bytes of a rejected upload that are still read, so that its sender gets the response
 HEADERS = 15.0
 """Seconds that a request has for its headers."""
 STALL = 30.0
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on an address; without Nagle's delay, which costs every small answer 40 ms."""
+    """Return a listening socket, without Nagle's delay, which adds 40 ms to every small response."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio looks at the protocol
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio checks the protocol
     try:
         if os.name == "posix":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,13 +58,13 @@ def address_of(listening: socket.socket, host: str) -> str:
 
 
 def run(app: ASGIApp, listening: socket.socket) -> None:
-    """Serve until interrupted; a second signal does not wait."""
+    """Serve until interrupted; a second signal stops immediately."""
     with contextlib.suppress(KeyboardInterrupt):
         make_server(app).run(sockets=[listening])
 
 
 def make_server(app: ASGIApp, log_level: str = "warning") -> uvicorn.Server:
-    """A server with our limits."""
+    """Return a server with our limits."""
     return _Server(
         uvicorn.Config(
             app,
@@ -87,14 +87,14 @@ PRIVATE = ("cycle", "loop", "transport", "connection_made", "data_received", "co
 class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            sig = signal.SIGINT  # whatever comes second means now
+            sig = signal.SIGINT  # a second signal means immediately
         super().handle_exit(sig, frame)
 
 
 class _Protocol(H11Protocol):
-    """Lets go of connections that do not come to the point: by the clock, and the oldest when there are many.
+    """HTTP protocol that closes slow connections, and the oldest ones if there are too many.
 
-    Of uvicorn's protocols this is the one that bounds the headers of a request.
+    Of uvicorn's protocols, only this one limits the headers of a request.
     """
 
     waiting: ClassVar[dict["_Protocol", TimerHandle]] = {}
@@ -130,7 +130,7 @@ class _Protocol(H11Protocol):
 
 
 def _descriptors() -> int:
-    """Files and sockets that this process may have open; no more than memory allows, a megabyte for a slow reader."""
+    """Return the number of files and sockets that this process may open, limited by memory (1 MB for a slow reader)."""
     try:
         import resource
 
@@ -140,11 +140,11 @@ def _descriptors() -> int:
 
 
 class Names:
-    """Lets in only who asks for a name of this machine, and lets go of who does not take the answer.
+    """Middleware that admits only requests for a name of this machine, and drops slow readers.
 
-    A stranger's site can lead its own name to this machine, and a browser then sends requests here under that name.
-    Numbers are accepted if they are this machine's: a loopback address, or the address that the connection came to.
-    Addresses in answers follow the Host header, so another number would be handed on.
+    A hostile site can resolve its own name to this machine, and a browser then sends requests here under that name. IP
+    addresses are accepted if they are this machine's: a loopback address, or the address of the connection. Addresses
+    in responses follow the Host header, so another IP address would be passed on.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
@@ -152,7 +152,7 @@ class Names:
         self.names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Handle or reject a request."""
         if scope["type"] != "http":
             return
 
@@ -166,7 +166,7 @@ class Names:
             await answer(scope, receive, send_in_time)
 
     def problem(self, request: Request) -> str | None:
-        """Return why a request is refused, if it is."""
+        """Return the reason why a request is rejected, or None."""
         host, reached = request.headers.get("host", ""), request.scope.get("server") or ("",)
         if not is_ours(host, self.names, str(reached[0])):
             return (
@@ -193,21 +193,21 @@ def is_ours(host: str, names: set[str], reached: str = "") -> bool:
 
 
 class Answer(JSONResponse):
-    """JSON in ASCII, so that nothing that a stranger wrote can keep it from being sent."""
+    """JSON response in ASCII, so that untrusted text cannot prevent it from being sent."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
+        """Return the body."""
         return json.dumps(content, separators=(",", ":")).encode()
 
 
 class Content(FileResponse):
-    """A file in large pieces: each one is a journey to a thread and back."""
+    """File response in large pieces, as each piece requires a switch to a thread."""
 
-    chunk_size = 1 << 18  # larger ones are hardly faster, and each slow reader holds one or two
+    chunk_size = 1 << 18  # larger pieces are hardly faster, and each slow reader holds one or two
 
 
 def refusal(status: int, message: str, headers: dict[str, str], code: str | None = None, **more: str) -> Response:
-    """An error in the headers that the client reads and in the body that people read."""
+    """Return an error, in the headers for clients and in the body for people."""
     line = " ".join(message.split()).encode("ascii", "replace").decode()[:500]
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     named = {"X-Error-Code": code} if code else {}
@@ -215,7 +215,7 @@ def refusal(status: int, message: str, headers: dict[str, str], code: str | None
 
 
 async def chunks(request: Request, whole: float = math.inf) -> AsyncIterator[bytes]:
-    """The body in parts; one that stalls is given up, and one that takes more than ``whole`` seconds."""
+    """Yield the body in parts; raise an error if it stalls, or takes more than ``whole`` seconds."""
     stream, until = aiter(request.stream()), anyio.current_time() + whole
     while True:
         try:
@@ -229,7 +229,7 @@ async def chunks(request: Request, whole: float = math.inf) -> AsyncIterator[byt
 
 
 async def drain(parts: AsyncIterator[bytes]) -> None:
-    """Read what the client still sends, so that it stays to hear the answer; not for ever."""
+    """Read the rest of a request for a limited time, so that the client gets the response."""
     size = 0
     with anyio.move_on_after(STALL):
         async for chunk in parts:
@@ -239,7 +239,7 @@ async def drain(parts: AsyncIterator[bytes]) -> None:
 
 
 async def body_bytes(request: Request, limit: int = JSON_LIMIT) -> bytes:
-    """A short body."""
+    """Return a short body."""
     body = bytearray()
     async for chunk in chunks(request, WHOLE):
         body += chunk
@@ -249,7 +249,7 @@ async def body_bytes(request: Request, limit: int = JSON_LIMIT) -> bytes:
 
 
 async def body_json(request: Request) -> dict[str, Any]:
-    """A short body that is a JSON object."""
+    """Return a short body that is a JSON object."""
     value = parse(await body_bytes(request) or b"{}")
     if not isinstance(value, dict):
         raise ValueError("The body of this request must be a JSON object.")
@@ -257,7 +257,7 @@ async def body_json(request: Request) -> dict[str, Any]:
 
 
 def parse(text: bytes) -> Any:
-    """JSON; all that can be wrong with it is a ValueError."""
+    """Parse JSON; raise ``ValueError`` for any error."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -265,8 +265,8 @@ def parse(text: bytes) -> Any:
 
 
 def field(value: Any, key: str, kind: type[T]) -> T:
-    """An entry of a JSON object that must be there and of a type."""
+    """Return a required entry of a JSON object, of a given type."""
     entry = value.get(key) if isinstance(value, dict) else None
     if not isinstance(entry, kind):
-        raise ValueError(f"The request must say {key!r}, as {kind.__name__}.")
+        raise ValueError(f"The request must contain {key!r}, of type {kind.__name__}.")
     return entry

@@ -859,4 +859,4 @@ def test_other_clients_get_no_page(here):
     answer = get_session().get(f"{here.url}/me/none", headers={"accept": "text/html"})
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     answer = get_session().get(f"{here.url}/api/datasets", headers={"accept": "text/html"})
-    assert (answer.status_code, "keeps models only" in answer.json()["error"]) == (404, True)
+    assert (answer.status_code, "stores models only" in answer.json()["error"]) == (404, True)

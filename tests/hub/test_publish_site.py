@@ -128,7 +128,7 @@ def test_a_site_becomes_a_static_space(host, site):
 def test_what_is_wrong_with_a_space_is_said(host, here, site, tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="has no index"):
         publish_site(tmp_path, "lab/models")
-    with pytest.raises(ValueError, match="This hub keeps models only"):
+    with pytest.raises(ValueError, match="This hub stores models only"):
         publish_site(site, "me/models", endpoint=here.url, token=here.token)
     assert main(["hub", "publish-bundled", "lab", "--space", "models", "--dry-run", "--only", "x"]) == 1
     assert "not bundled" in capsys.readouterr().err

@@ -317,7 +317,7 @@ def test_writing_needs_a_token_of_this_hub(here, files, name, token, model, monk
         assert raw(here, head.encode()).split()[1] == b"401", path
     assert here.api.model_info(name).sha == before
     if token:
-        with pytest.raises(AccessError, match=r"refused the token \(This hub does not know the token"):
+        with pytest.raises(AccessError, match=r"refused the token \(The token of this request is unknown"):
             push(model, name, token=token, say=lambda text: None)
         monkeypatch.setenv("HF_TOKEN", token)
         refused(AccessError, "refused the token .* Public repositories can be read with token=False", name)

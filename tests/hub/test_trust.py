@@ -346,8 +346,8 @@ def test_a_long_line_is_read_in_parts(store, piece):
         (lambda sent: sent.replace(b"big.bin", b"../big.bin"), "not a name for a file"),
         (lambda sent: sent[:2_000_000], "ends within a file"),
         (lambda sent: sent[:2_000_000] + b"!" + sent[2_000_001:], "not base64"),
-        (lambda sent: b"x" * 2_000_000, "long, and does not begin with the content of a file"),
-        (lambda sent: sent.replace(b'"encoding": "base64"', b'"encoding": "utf-8"'), "sent as base64"),
+        (lambda sent: b"x" * 2_000_000, "too long, and does not start with the content of a file"),
+        (lambda sent: sent.replace(b'"encoding": "base64"', b'"encoding": "utf-8"'), "encoded as base64"),
     ],
 )
 def test_broken_bodies_leave_nothing(store, change, message):
