@@ -5,6 +5,7 @@ without decoding it. Examples are shuffled within blocks. Batch n is then a func
 stream yields the same examples in the same order every time.
 """
 
+import copy
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -34,6 +35,15 @@ def is_stream(data: Any) -> bool:
     return stream or isinstance(data, torch.utils.data.IterableDataset)
 
 
+def _own(data: Any) -> Any:
+    """A Hugging Face stream that shares no position with the one it was made from.
+
+    Iterators of one stream, and of others that ``select_columns`` and the like made of it, write to one position. If
+    two threads read at once, as one does that decodes the next batch, examples are lost.
+    """
+    return copy.deepcopy(data) if type(data).__module__.partition(".")[0] == "datasets" else data
+
+
 class ImageStream:
     """Images of a stream, shuffled within blocks.
 
@@ -50,7 +60,8 @@ class ImageStream:
         self.every = max(2, round(1 / val_fraction))  # one in this many is held out
         if isinstance(data, dict):
             train, held_out = split_names(data)
-            data, self.held_out_data = data[train], data[held_out] if held_out else None
+            data, self.held_out_data = data[train], _own(data[held_out]) if held_out else None
+        data = _own(data)
         first = next(iter(data), None)
         if first is None:
             raise ValueError("The stream is empty; expected images, or tuples or dictionaries that hold one.")

@@ -1,5 +1,6 @@
 """Images from files that other libraries wrote: each is trained on, held out, resumed, labelled and scored."""
 
+import copy
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -89,6 +90,11 @@ def csv_of_paths(path: Path) -> Path:
     return path.parent / "table.csv"
 
 
+def saved(path: Path) -> Path:
+    np.save(path, SOURCES["array"](path))
+    return path
+
+
 class Dictionaries(Dataset[Any]):
     def __len__(self) -> int:
         return COUNT
@@ -104,6 +110,11 @@ class Tuples(Dictionaries):
 
 SOURCES: dict[str, Callable[[Path], Any]] = {
     "folder": lambda tmp: folder(tmp / "photos"),
+    "list of files": lambda tmp: sorted(folder(tmp / "photos").iterdir()),
+    "array": lambda _: np.stack([np.asarray(picture(n)) for n in range(COUNT)]),
+    "npy": lambda tmp: saved(tmp / "images.npy"),
+    "list of Pillow images": lambda _: [picture(n) for n in range(COUNT)],
+    "column": lambda _: hugging_face()["img"],
     "DataFrame": lambda tmp: frame_of_paths(tmp / "photos"),
     "DataFrame of bytes": lambda _: pd.DataFrame(
         {
@@ -123,6 +134,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "webdataset": lambda tmp: shards(tmp / "shards"),
     "folder of shards": lambda tmp: shards(tmp / "shards")[0].parent,
 }
+BY_NAME, BY_ROW = {"folder", "list of files"}, {"array", "npy", "list of Pillow images", "column"}
+"""Sources without labels of their own; the images of the first have names."""
 STREAMS: dict[str, Callable[[Path], Any]] = {
     "IterableDataset": lambda _: hugging_face().to_iterable_dataset(num_shards=3),
     "IterableDatasetDict": lambda _: datasets.IterableDatasetDict(
@@ -183,12 +196,16 @@ def represent(images: Tensor) -> Tensor:
     return images[:, 1:, 0, 0]
 
 
-@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES.keys())
-def test_every_source_trains_validates_resumes_and_is_scored(tmp_path: Path, make: Callable[[Path], Any]) -> None:
-    source = make(tmp_path)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_trains_validates_resumes_and_is_scored(tmp_path: Path, kind: str) -> None:
+    source = SOURCES[kind](tmp_path)
     options: dict[str, Any] = {}
-    if isinstance(source, Path) and source.name == "photos":
-        options["labels"] = {f"{n:02}.png": {"parity": n % 2, "third": n % 3} for n in range(COUNT)}
+    cells = [{"parity": n % 2, "third": n % 3} for n in range(COUNT)]
+    if kind in BY_NAME:
+        names = [str(path) for path in source] if isinstance(source, list) else [f"{n:02}.png" for n in range(COUNT)]
+        options["labels"] = dict(zip(names, cells, strict=True))
+    elif kind in BY_ROW:
+        options["labels"] = {name: [row[name] for row in cells] for name in cells[0]}
     data = module(source, val_fraction=1 / 6, **options)
     assert str(data).startswith("ImageDataModule(30 images of 3 x 8 x 8; 25 to train on, 5 held out; labels: ")
     data.prepare_data()
@@ -235,6 +252,18 @@ def test_streams_train_validate_and_resume(
         module(source, labels=[0] * COUNT)
     with pytest.raises(ValueError, match="leave out num_workers"):
         module(source, num_workers=1)
+
+
+def test_a_stream_keeps_its_position_while_a_module_reads_it() -> None:
+    source = hugging_face().to_iterable_dataset(num_shards=6)
+    reading = iter(source)
+    seen = [next(reading)["third"]]
+    position = copy.deepcopy(source.state_dict())
+    data = module(source)
+    data.train_batch(0, data._share(0))
+    seen += [row["third"] for row in reading]
+    assert seen == [n % 3 for n in range(COUNT)]
+    assert source.state_dict() != position
 
 
 def test_images_are_decoded_once_unless_the_copy_would_be_too_large(
