@@ -105,7 +105,7 @@ def fetch(
         raise DownloadError(
             f"Could not download {path.name}{about}: "
             + "; ".join(f"{url}: {problem}" for url, problem in problems.items())
-            + f". To download it manually, get it from one of these addresses{known}, save it as {path} and run again."
+            + f". To download it manually, get it from one of these addresses{known}, put it at {path} and run again."
         )
     return path
 

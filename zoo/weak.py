@@ -148,7 +148,7 @@ class GVAE(BetaVAE):
             if low < 0 or high >= self.latent_dim:
                 raise ValueError(
                     f"Changed factors run from {low} to {high}, but latent j stands for factor j and there are "
-                    f"{self.latent_dim} codes: give factors between 0 and {self.latent_dim - 1}, or raise latent_dim."
+                    f"{self.latent_dim} latents: give factors between 0 and {self.latent_dim - 1}, or raise latent_dim."
                 )
         return known_shared(changed, self.latent_dim)
 

@@ -48,7 +48,7 @@ def test_own_images_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_is_scored_on_data_that_nobody_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "model", "--metrics", "mig"]) == 1
     message = capsys.readouterr().err
-    assert "model does not say what it was trained on: add --dataset NAME" in message
+    assert "model does not record its training data: add --dataset NAME" in message
     assert "--images FOLDER --labels CSV" in message
 
 

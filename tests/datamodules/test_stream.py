@@ -290,5 +290,5 @@ def test_a_data_set_of_ones_own_says_what_it_is() -> None:
         def observe(self, factors: Tensor, generator: torch.Generator | None = None) -> Tensor:
             return torch.zeros(len(factors), 1, 16, 16)
 
-    with pytest.raises(ValueError, match="Silent has no name and no image_shape: a data set of your own says all of"):
+    with pytest.raises(ValueError, match="Silent has no name and no image_shape: your own data set must define"):
         FactorDataModule(Silent())

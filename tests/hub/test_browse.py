@@ -631,7 +631,7 @@ def test_what_another_kind_of_model_does_is_told(folder, monkeypatch):
         sent = {"start": {"origin": "any", "seed": 0}, "decode": {"codes": [0]}, "upload": picture()}
         for action, body in sent.items():
             status, _, content = server.post(f"api/checkpoints/{server.id_of('wren')}/{action}", body)
-            assert (status, f"WReN does something else: it has no '{action}'" in reply(content)) == (422, True), content
+            assert (status, f"WReN does not support the action '{action}'" in reply(content)) == (422, True), content
     finally:
         server.stop()
 
@@ -659,7 +659,7 @@ def test_every_kind_of_model_has_its_own_page():
         players = [player for player in (LatentPlayer, MatrixPlayer, ScenePlayer) if fits(player, cls.capabilities)]
         assert len(players) == in_browser.is_playable(cls.capabilities), cls
     mute = types.SimpleNamespace(capabilities=frozenset({"codes"}))
-    with pytest.raises(ValueError, match="SimpleNamespace has nothing to move here"):
+    with pytest.raises(ValueError, match="SimpleNamespace has no interactive view"):
         player_of(mute)
 
 

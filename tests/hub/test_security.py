@@ -334,7 +334,7 @@ def test_the_hub_refuses_what_is_too_large(serve, model, monkeypatch, tmp_path):
     hub = serve("--max-file", "1")
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    with pytest.raises(TooLargeError, match=r"model.safetensors has .* bytes; this hub takes files of up to 1,048,576"):
+    with pytest.raises(TooLargeError, match=r"model.safetensors has .* bytes; the limit of this hub is 1,048,576"):
         model.push_to_hub("me/big", say=lambda text: None)
     line = {"key": "file", "value": {"path": "a", "content": "eHh4" * 500_000, "encoding": "base64"}}
     assert hub.post("/api/models/me/big/commit/main", json.dumps(line).encode()).status_code == 413

@@ -288,7 +288,7 @@ def test_labels_are_learned(tmp_path, cls):
         (torch.full((3, 2), -0.25), r"Labels reach from -0.25 to -0.25, expected \[0, 1\]"),
         (torch.tensor([[0.5, 0.5], [math.nan, 0.5], [0.1, 0.2]]), r"Labels reach from nan to nan, expected \[0, 1\]"),
         (torch.full((3, 2), math.inf), r"Labels reach from inf to inf, expected \[0, 1\]"),
-        (torch.rand(3, 5), r"5 factors are labelled, but the model has 4 codes: build it with latent_dim=5 or more"),
+        (torch.rand(3, 5), r"5 factors are labelled, but the model has 4 latents: build it with latent_dim=5 or more"),
         (torch.rand(3), r"Labels have shape \[3\], expected one row for each of the 3 labelled images"),
         (torch.rand(3, 2, 1), r"Labels have shape \[3, 2, 1\], expected one row"),
         (torch.rand(2, 2), r"Labels have shape \[2, 2\], expected one row for each of the 3 labelled images"),

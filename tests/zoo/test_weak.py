@@ -412,7 +412,7 @@ def test_the_changed_factor_must_be_known(cls):
             torch.tensor([3, 3, 3, 17]),
             r"run from 3 to 17, but .* between 0 and 3, or raise latent_dim",
         ),
-        (torch.tensor([0, -1, 2, 3]), r"run from -1 to 3, but code j stands for factor j and there are 4 codes"),
+        (torch.tensor([0, -1, 2, 3]), r"run from -1 to 3, but latent j stands for factor j and there are 4 latents"),
         (torch.tensor([0.0, 1.0, 2.0, 3.0]), r"must be 4 integers, one per pair, got torch.float32 of shape \[4\]"),
         (torch.tensor([0, 0, 255, 0], dtype=torch.uint8), r"run from 0 to 255, but"),
         (torch.tensor([True, False, True, True]), r"must be 4 integers, one per pair, got torch.bool"),

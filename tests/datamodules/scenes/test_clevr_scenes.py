@@ -370,7 +370,7 @@ def test_an_interruption_leaves_nothing_behind(empty_cache: Path, monkeypatch: p
         ({"image_size": (64, 64, 3)}, "image_size must be"),
         ({"image_size": 64.5}, "image_size must be"),
         ({"max_objects": 2}, "max_objects must be a whole number of at least 3"),
-        ({"max_objects": 40}, "max_objects must be at most 11, got 40: more find no room"),
+        ({"max_objects": 40}, "max_objects must be at most 11, got 40: more do not fit"),
         ({"min_objects": 0}, "min_objects must be a whole number of at least 1"),
         ({"num_scenes": 0}, "num_scenes must be a whole number of at least 1"),
         ({"samples": 0}, "samples must be a whole number of at least 1"),
