@@ -68,14 +68,28 @@ class _LinearModel(BaseEstimator):
         scores: np.ndarray = X @ self.coef_.T + self.intercept_  # type: ignore[attr-defined]
         return scores
 
-    @staticmethod
-    def _warn(result: Result) -> None:
-        if not result.converged:
+    def _solve(self, solver: Any, objective: Any, atoms: Any, start: Any, tol: float) -> Result:
+        """Run a solver with the options of the model, keep its result, and warn if it ended early."""
+        options: Any = vars(self)
+        self.result_: Any = solver(
+            objective,
+            atoms,
+            start,
+            variant=options["variant"],
+            tol=tol,
+            max_iterations=options["max_iter"],
+            time_limit=options["max_time"],
+            progress=options["verbose"],
+        )
+        self.n_iter_ = self.result_.iterations
+        if not self.result_.converged:
             warnings.warn(
-                f"the solver ended early, {result}: raise max_iter or max_time, or tol.",
+                f"the solver ended early, {self.result_}: raise max_iter or max_time, or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        result: Result = self.result_
+        return result
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -277,19 +291,9 @@ class NonNegativePursuitRegressor(_LinearRegressor):
             start = None if start is None else centred[:, kept] @ start[kept]
         self.n_iter_ = 0
         if problem is not None:
-            self.result_: Result = nonnegative_matching_pursuit(
-                problem[0],
-                problem[1],
-                start,
-                variant=self.variant,
-                tol=self.tol * _half_square(target),
-                max_iterations=self.max_iter,
-                time_limit=self.max_time,
-                progress=self.verbose,
-            )
-            coefficients[kept] = self.result_.coefficients
-            self.n_iter_ = self.result_.iterations
-            self._warn(self.result_)
+            f, atoms = problem
+            result = self._solve(nonnegative_matching_pursuit, f, atoms, start, self.tol * _half_square(target))
+            coefficients[kept] = result.coefficients
         self._finish(coefficients, offset, level)
         return self
 
@@ -362,21 +366,10 @@ class ConstrainedLogisticRegression(ClassifierMixin, _LinearModel):
         last: np.ndarray = getattr(self, "coef_", np.zeros((0, 0)))
         start = last.ravel() if self.warm_start and last.shape == (rows, features) else np.zeros(rows * features)
         f = _Softmax(X, middle, labels, weights, self.ridge)
-        self.result_: Result = frank_wolfe(
-            f,
-            self._atoms(features, rows),
-            start,
-            variant=self.variant,
-            tol=self.tol,
-            max_iterations=self.max_iter,
-            time_limit=self.max_time,
-            progress=self.verbose,
-        )
-        self._warn(self.result_)
-        self.coef_ = np.asarray(self.result_.x).reshape(rows, features)
-        f.value(self.result_.x)  # the best intercept of the last iterate
+        result = self._solve(frank_wolfe, f, self._atoms(features, rows), start, self.tol)
+        self.coef_ = np.asarray(result.x).reshape(rows, features)
+        f.value(result.x)  # the best intercept of the last iterate
         self.intercept_ = f.level.numpy() - self.coef_ @ middle
-        self.n_iter_ = self.result_.iterations
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
