@@ -157,7 +157,9 @@ def frank_wolfe(
     if variant in NEWER:
         from unknot.solvers import variants
 
-        return variants.solve(variant, descent, seed)
+        if variant == "block-coordinate":
+            return variants.block_coordinate(descent, seed)
+        return variants.blended(descent, corrective=variant == "blended-corrective")
     correction: Correction | None = None
     if variant == "norm-corrective":
         correction = NormCorrection(f, zero, smoothness, HULL)

@@ -123,9 +123,7 @@ class Term:
                 raise ValueError(
                     f"the matrix of {self.name} has {self._matrix.columns} columns but x has {like.numel()} entries."
                 )
-            bound._matrix = copy.copy(self._matrix)
-            bound._matrix.matrix = self._matrix.matrix.to(dtype=like.dtype, device=like.device)
-            bound._matrix.transpose = self._matrix.transpose.to(dtype=like.dtype, device=like.device)
+            bound._matrix = self._matrix.to(like.dtype, like.device)
         elif self._map is not None:
             image = bound.apply(like)
             back = as_tensor(self._adjoint(to_user(image, numpy)), f"the adjoint of {self.name}")  # type: ignore[misc]

@@ -22,13 +22,6 @@ FACTOR = 2.0
 """K of the weak separation oracle: an atom is good enough if it promises Φ / K."""
 
 
-def solve(variant: str, descent: Descent, seed: int) -> Result:
-    """Run the variant of a name."""
-    if variant == "block-coordinate":
-        return block_coordinate(descent, seed)
-    return blended(descent, corrective=variant == "blended-corrective")
-
-
 def blended(descent: Descent, corrective: bool) -> Result:
     """Blended pairwise conditional gradients: steps among the active atoms as long as those promise Φ_k.
 

@@ -182,21 +182,18 @@ class AtomSet(ABC):
 
     def conic_weights(self, x: Tensor) -> Decomposition:
         """Weights and atoms of a point of cone(𝒜)."""
+        return self._scaled(x, f"x0 is outside the cone of {self} or cannot be written in its atoms: leave it out.")
+
+    def span_weights(self, x: Tensor) -> Decomposition:
+        """Weights and atoms of a point of lin(𝒜)."""
+        return self._scaled(x, f"x0 cannot be written in atoms of {self}: start from 0 by leaving it out.")
+
+    def _scaled(self, x: Tensor, message: str) -> Decomposition:
         scale = norm(x) / (self.radius or 1.0)
         try:
             return [(scale * weight, atom) for weight, atom in self.decompose(x / scale)]
         except (ValueError, ZeroDivisionError) as error:
-            raise ValueError(
-                f"x0 is outside the cone of {self} or cannot be written in its atoms: leave it out."
-            ) from error
-
-    def span_weights(self, x: Tensor) -> Decomposition:
-        """Weights and atoms of a point of lin(𝒜)."""
-        scale = norm(x) / (self.radius or 1.0)
-        try:
-            return [(scale * weight, atom) for weight, atom in self.decompose(x / scale)]
-        except ValueError as error:
-            raise ValueError(f"x0 cannot be written in atoms of {self}: start from 0 by leaving it out.") from error
+            raise ValueError(message) from error
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Atom:
         """A random atom for random pursuit, uniform where that has a meaning."""

@@ -1,5 +1,6 @@
 """The columns of a matrix as atoms."""
 
+import copy
 import math
 import warnings
 from functools import cached_property
@@ -211,7 +212,10 @@ class Dictionary(AtomSet):
                 "expected a convex combination of them, for example one column."
             )
         weights[weights < 1e-12 * weights.max()] = 0.0  # what rounding left of an atom that is not there
-        weights = weights / weights.sum()
+        return self._weighted(weights / weights.sum())
+
+    def _weighted(self, weights: np.ndarray) -> Decomposition:
+        """The columns, and after them their negatives, that have a weight."""
         signs = np.where(np.arange(len(weights)) < self.columns, 1.0, -1.0)
         return [
             (float(weights[i]), self.column(int(i % self.columns), float(signs[i]))) for i in np.flatnonzero(weights)
@@ -221,10 +225,7 @@ class Dictionary(AtomSet):
         weights, residual = self.conic(x, total=None)
         if residual > 1e-7 * float(torch.linalg.vector_norm(x)):
             raise ValueError(f"x0 is outside the cone of the atoms, {residual:.3g} away: expected 0 or a point inside.")
-        signs = np.where(np.arange(len(weights)) < self.columns, 1.0, -1.0)
-        return [
-            (float(weights[i]), self.column(int(i % self.columns), float(signs[i]))) for i in np.flatnonzero(weights)
-        ]
+        return self._weighted(weights)
 
     def span_weights(self, x: Tensor) -> Decomposition:
         rows = self.dense_rows()
@@ -239,16 +240,17 @@ class Dictionary(AtomSet):
     def bind(self, dtype: torch.dtype, device: torch.device, numpy: bool) -> "Dictionary":
         if self._rows.dtype == dtype and self._rows.device == device:
             return self
-        bound: Dictionary = object.__new__(Dictionary)
-        kept = {name: value for name, value in vars(self).items() if name not in ("_span_basis",)}
-        vars(bound).update(kept, _rows=self._rows.to(dtype=dtype, device=device))
+        bound = copy.copy(self)
+        vars(bound).pop("_span_basis", None)
+        bound._rows = self._rows.to(dtype=dtype, device=device)
         return bound
 
     def symmetrised(self) -> "Dictionary":
         if self.symmetric:
             return self
-        other: Dictionary = object.__new__(Dictionary)
-        vars(other).update({name: value for name, value in vars(self).items() if name not in ("diameter", "margin")})
+        other = copy.copy(self)
+        for name in ("diameter", "margin"):
+            vars(other).pop(name, None)
         other.symmetric = True
         return other
 

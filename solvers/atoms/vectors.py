@@ -14,13 +14,8 @@ from unknot.solvers.atoms.base import Answer, AtomSet, below, merged, outside, p
 from unknot.solvers.structured import Atom, Decomposition, Dense, OneHot, Sparse, as_tensor, norm
 
 
-class L1Ball(AtomSet):
-    """{x : ‖x‖₁ ≤ radius}: its atoms are the signed coordinates ±radius · e_i.
-
-    >>> import numpy as np
-    >>> L1Ball(2.0).lmo(np.array([0.5, -3.0, 1.0]))
-    array([0., 2., 0.])
-    """
+class _Ball(AtomSet):
+    """Base of the balls around the origin."""
 
     symmetric = True
 
@@ -28,6 +23,21 @@ class L1Ball(AtomSet):
         self.radius: float = positive(radius, "radius")
         self.diameter = 2 * self.radius
         self.shape = None if dim is None else (int(dim),)
+
+    def acceleration(self, greedy: bool, dim: int) -> float:
+        return self.radius**2 * dim
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.radius:g})"
+
+
+class L1Ball(_Ball):
+    """{x : ‖x‖₁ ≤ radius}: its atoms are the signed coordinates ±radius · e_i.
+
+    >>> import numpy as np
+    >>> L1Ball(2.0).lmo(np.array([0.5, -3.0, 1.0]))
+    array([0., 2., 0.])
+    """
 
     def coordinate(self, index: int, scale: float, like: Tensor) -> OneHot:
         """scale · e_index, for arrays like another."""
@@ -74,9 +84,6 @@ class L1Ball(AtomSet):
             return super().largest_curvature(objective)
         return self.radius**2 * float(diagonal.max())
 
-    def acceleration(self, greedy: bool, dim: int) -> float:
-        return self.radius**2 * dim
-
     def decompose(self, x: Tensor) -> Decomposition:
         """|x_i| / radius on each coordinate; what is left over goes to an opposite pair."""
         flat = x.reshape(-1)
@@ -100,9 +107,6 @@ class L1Ball(AtomSet):
     def sample(self, like: Tensor, generator: torch.Generator) -> OneHot:
         index = int(torch.randint(like.numel(), (), generator=generator))
         return self.coordinate(index, self.radius, like)
-
-    def __str__(self) -> str:
-        return f"L1Ball({self.radius:g})"
 
 
 def SignedCoordinates(dim: int | None = None) -> L1Ball:
@@ -175,9 +179,6 @@ class Simplex(L1Ball):
     def symmetrised(self) -> AtomSet:
         return L1Ball(self.radius, None if self.shape is None else self.shape[0])
 
-    def __str__(self) -> str:
-        return f"Simplex({self.radius:g})"
-
 
 class KSparse(AtomSet):
     """conv of all vectors with k entries ±radius: {x : ‖x‖₁ ≤ k · radius, ‖x‖_∞ ≤ radius}.
@@ -242,20 +243,13 @@ def _shifted(x: Tensor, low: float, high: float, top: float, total: float) -> Te
     return (x - high).clamp(0.0, top)
 
 
-class L2Ball(AtomSet):
+class L2Ball(_Ball):
     """{x : ‖x‖₂ ≤ radius}; over its span, matching pursuit is gradient descent.
 
     >>> import numpy as np
     >>> L2Ball(5.0).lmo(np.array([3.0, -4.0]))
     array([-3.,  4.])
     """
-
-    symmetric = True
-
-    def __init__(self, radius: float = 1.0, dim: int | None = None) -> None:
-        self.radius: float = positive(radius, "radius")
-        self.diameter = 2 * self.radius
-        self.shape = None if dim is None else (int(dim),)
 
     def ask(self, direction: Tensor, x: Tensor | None = None, *, exact: bool = False) -> Answer:
         size = norm(direction)
@@ -277,9 +271,6 @@ class L2Ball(AtomSet):
     def minimal_width(self) -> float:
         return self.radius
 
-    def acceleration(self, greedy: bool, dim: int) -> float:
-        return self.radius**2 * dim
-
     def decompose(self, x: Tensor) -> Decomposition:
         size = norm(x)
         if size > self.radius * (1 + slack(x)):
@@ -292,9 +283,6 @@ class L2Ball(AtomSet):
 
     def sample(self, like: Tensor, generator: torch.Generator) -> Dense:
         return Dense(self.radius, None, unit_vector(like.shape, like, generator))
-
-    def __str__(self) -> str:
-        return f"L2Ball({self.radius:g})"
 
 
 class Box(AtomSet):
