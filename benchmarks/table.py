@@ -24,7 +24,7 @@ from fill_page import fill  # noqa: E402
 TABLE, PAGE, README = HERE / "table.json", HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md"
 SOURCE = "benchmarks/table.json"
 SCRIPTS = ("training", "imports", "data", "metrics", "slots", "solvers")
-PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "copt", "slot-attention")
+PACKAGES = ("torch", "pytorch-lightning", "numpy", "scipy", "scikit-learn", "lightgbm", "copt", "slot-attention")
 SLOWER = 0.9
 AT_A_GLANCE = {
     "30 training steps of AdaGVAE by trainer.fit": ("Training an Ada-GVAE", "a plain PyTorch loop"),
