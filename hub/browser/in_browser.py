@@ -74,14 +74,18 @@ def is_playable(capabilities: Collection[str]) -> bool:
     return any(needed <= set(capabilities) for needed in PLAYABLE)
 
 
-def runs_in_browser(model: str | None, arguments: Mapping[str, Any]) -> bool:
+def runs_in_browser(model: Any, arguments: Mapping[str, Any]) -> bool:
     """Return whether the page's scripts support a model and its networks.
 
     >>> runs_in_browser("BetaVAE", {"decoder": "MLPDecoder"}), runs_in_browser("BetaVAE", {"decoder": "Mine"})
     (True, False)
+    >>> runs_in_browser("BetaVAE", {"decoder": ["MLPDecoder"]}), runs_in_browser(["BetaVAE"], {})
+    (False, False)
     """
     parts = {part: arguments.get(part) for part in ("encoder", "decoder", "likelihood")}
     names = {part: value.get("name") if isinstance(value, dict) else value for part, value in parts.items()}
+    if not all(isinstance(name, str | None) for name in (model, *names.values())):
+        return False  # whatever a stranger wrote
     if model in _listed("models.js", "SLOT_MODELS"):
         return names["encoder"] is None and names["decoder"] is None
     known = _listed("networks.js", "NETWORKS") | {None}
