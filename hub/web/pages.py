@@ -17,9 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 PAGE = Path(__file__).parent / "page"
+WASM = "'wasm-unsafe-eval'"
+"""Lets a script compile WebAssembly, and no text as a script."""
 POLICY = {
     "default-src": "'none'",
-    "script-src": "'self'",
+    "script-src": f"'self' {WASM}",
     "style-src": "'self'",
     "img-src": "'self' data: blob:",
     "connect-src": "'self'",
@@ -131,7 +133,7 @@ def bundle(data: dict[str, Any], parts: Mapping[str, str] | None = None) -> str:
     css, script, worker = (PAGE / "page.css").read_text(encoding="utf-8"), joined(), joined("worker.js")
     assert "</script" not in worker
     allowed = policy(
-        script_src=_hashed(script),
+        script_src=f"{_hashed(script)} {WASM}",
         style_src=_hashed(css),
         img_src="data: blob:",
         connect_src=None,

@@ -1,15 +1,16 @@
+import { multiply } from "./kernel.js";
+
 /* Layers of networks over typed arrays. A map of a batch is { data, shape, count } with data [channels, count, height,
    width], so that each layer is one product of matrices; features are data [features, count] with shape [features].
 
    A layer has `shape`, that of its output for one image, `cost`, its multiplications for one image, and `run`. Shapes
-   are computed before anything is allocated, and refused where they are too large. Sums are in double precision, which
-   JavaScript multiplies fastest. */
+   are computed before anything is allocated, and refused where they are too large. */
 
 export const MAX_COST = 1.5e9;
 export const MAX_MAP = 8e6;
 
 const size = (shape) => shape.reduce((product, side) => product * side, 1);
-let columns = new Float64Array(0);
+let columns = new Float32Array(0);
 
 const PAUSE = 200;
 const progress = { report: () => {}, last: 0 };
@@ -28,12 +29,26 @@ export function tellProgress() {
 
 /* Memory for intermediate columns, used by one layer at a time. */
 function columnsOf(length) {
-  if (columns.length < length) columns = new Float64Array(length);
+  if (columns.length < length) columns = new Float32Array(length);
   return columns;
 }
 
-/* a [m, k] times b [k, n], plus bias [m]: [m, n], in blocks of 4 x 2 that stay in registers. */
-export function product(a, b, m, k, n, bias = null, out = new Float64Array(m * n)) {
+/* a [m, k] times b [k, n], plus bias [m]: [m, n]. */
+export function product(a, b, m, k, n, bias = null, out = new Float32Array(m * n)) {
+  let [rows, cols] = multiply ? multiply(a, b, m, k, n, bias, out) : [0, 0];
+  if (!rows) [rows, cols] = inBlocks(a, b, m, k, n, bias, out);
+  const single = (i, j) => {
+    let sum = bias ? bias[i] : 0;
+    for (let x = 0; x < k; x++) sum += a[i * k + x] * b[x * n + j];
+    out[i * n + j] = sum;
+  };
+  for (let i = 0; i < rows; i++) for (let j = cols; j < n; j++) single(i, j);
+  for (let i = rows; i < m; i++) for (let j = 0; j < n; j++) single(i, j);
+  return out;
+}
+
+/* Without WebAssembly, in blocks of 4 x 2 that stay in registers. */
+function inBlocks(a, b, m, k, n, bias, out) {
   const [rows, cols] = [m - (m % 4), n - (n % 2)];
   for (let i = 0; i < rows; i += 4) {
     const [d0, d1, d2, d3] = bias ? [bias[i], bias[i + 1], bias[i + 2], bias[i + 3]] : [0, 0, 0, 0];
@@ -58,18 +73,11 @@ export function product(a, b, m, k, n, bias = null, out = new Float64Array(m * n
       out[o] = c30; out[o + 1] = c31;
     }
   }
-  const single = (i, j) => {
-    let sum = bias ? bias[i] : 0;
-    for (let x = 0; x < k; x++) sum += a[i * k + x] * b[x * n + j];
-    out[i * n + j] = sum;
-  };
-  for (let i = 0; i < rows; i++) for (let j = cols; j < n; j++) single(i, j);
-  for (let i = rows; i < m; i++) for (let j = 0; j < n; j++) single(i, j);
-  return out;
+  return [rows, cols];
 }
 
 function transpose(values, rows, cols) {
-  const turned = new Float64Array(values.length);
+  const turned = new Float32Array(values.length);
   for (let i = 0; i < rows; i++) for (let j = 0; j < cols; j++) turned[j * rows + i] = values[i * cols + j];
   return turned;
 }
@@ -131,7 +139,7 @@ export const flatten = () => (shape) => {
   const [channels, height, width] = shape;
   const area = height * width;
   return layer([size(shape)], 0, ({ data, count }) => {
-    const flat = new Float64Array(data.length);
+    const flat = new Float32Array(data.length);
     for (let c = 0; c < channels; c++)
       for (let n = 0; n < count; n++)
         for (let place = 0; place < area; place++) flat[(c * area + place) * count + n] = data[(c * count + n) * area + place];
@@ -143,7 +151,7 @@ export const unflatten = (shape) => ([features]) => {
   if (size(shape) !== features) throw new Error(`${features} features do not make a map [${shape}].`);
   const area = shape[1] * shape[2];
   return layer(shape, 0, ({ data, count }) => {
-    const map = new Float64Array(data.length);
+    const map = new Float32Array(data.length);
     for (let c = 0; c < shape[0]; c++)
       for (let n = 0; n < count; n++)
         for (let place = 0; place < area; place++) map[(c * count + n) * area + place] = data[(c * area + place) * count + n];
@@ -192,7 +200,7 @@ export const transposed = (weights, name, outputs, kernel, stride, pad, high, wi
   const run = ({ data, count }) => {
     const pixels = count * height * width;
     const spread = product(turned(), data, depth, channels, pixels, null, columnsOf(depth * pixels));
-    const out = new Float64Array(outputs * count * high * wide);
+    const out = new Float32Array(outputs * count * high * wide);
     const starts = bias();
     let row = 0;
     for (let c = 0; c < outputs; c++) {
@@ -218,7 +226,7 @@ export const transposed = (weights, name, outputs, kernel, stride, pad, high, wi
 export const margin = ([left, right, above, below]) => ([channels, height, width]) => {
   const [high, wide] = [height + above + below, width + left + right];
   return layer([channels, high, wide], 0, ({ data, count }) => {
-    const out = new Float64Array(channels * count * high * wide);
+    const out = new Float32Array(channels * count * high * wide);
     for (let plane = 0; plane < channels * count; plane++)
       for (let y = Math.max(0, -above); y < Math.min(height, height + below); y++)
         for (let x = Math.max(0, -left); x < Math.min(width, width + right); x++)
@@ -230,7 +238,7 @@ export const margin = ([left, right, above, below]) => ([channels, height, width
 /* Pixels repeated twice along both sides. */
 export const doubled = () => ([channels, height, width]) =>
   layer([channels, 2 * height, 2 * width], 0, ({ data, count }) => {
-    const out = new Float64Array(4 * data.length);
+    const out = new Float32Array(4 * data.length);
     for (let line = 0; line < channels * count * height; line++)
       for (let x = 0; x < width; x++) {
         const [value, at] = [data[line * width + x], line * 4 * width + 2 * x];
@@ -247,7 +255,7 @@ export const groupNorm = (weights, name) => (shape) => {
   const groups = commonDivisor(8, channels);
   const [each, area] = [channels / groups, height * width];
   return layer(shape, 0, ({ data, count }) => {
-    const out = new Float64Array(data.length);
+    const out = new Float32Array(data.length);
     for (let n = 0; n < count; n++)
       for (let group = 0; group < groups; group++) {
         let [sum, squares] = [0, 0];
@@ -270,7 +278,7 @@ export const batchNorm = (weights, name) => (shape) => {
   const parts = ["weight", "bias", "running_mean", "running_var"].map((part) => weights.take(`${name}.${part}`, [shape[0]]));
   return layer(shape, 0, ({ data, count }) => {
     const [scale, shift, mean, variance] = parts.map((part) => part());
-    const out = new Float64Array(data.length);
+    const out = new Float32Array(data.length);
     const area = data.length / shape[0];
     for (let c = 0; c < shape[0]; c++) {
       const factor = scale[c] / Math.sqrt(variance[c] + 1e-5);

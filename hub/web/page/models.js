@@ -91,7 +91,7 @@ function vae(config, weights) {
 
 function mapOf(images, shape) {
   const area = shape[1] * shape[2];
-  const data = new Float64Array(images.length * shape[0] * area);
+  const data = new Float32Array(images.length * shape[0] * area);
   images.forEach((image, n) => {
     for (let c = 0; c < shape[0]; c++) data.set(image.subarray(c * area, (c + 1) * area), (c * images.length + n) * area);
   });
@@ -99,7 +99,7 @@ function mapOf(images, shape) {
 }
 
 function featuresOf(rows, width) {
-  const data = new Float64Array(rows.length * width);
+  const data = new Float32Array(rows.length * width);
   rows.forEach((row, n) => row.forEach((value, d) => (data[d * rows.length + n] = value)));
   return { data, shape: [width], count: rows.length };
 }

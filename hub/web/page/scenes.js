@@ -36,7 +36,7 @@ class SceneViewer {
     const { model } = this;
     if (!file && !this.images.length) throw new Error("There are no scenes on this page. Use an image of yours.");
     const image = file ? await readUpload(file, model.shape) : this.images[seed % this.images.length];
-    const noise = Float64Array.from(gaussians((model.isLearned || !model.iterations ? model.slots : slots) * model.width, seed + 1));
+    const noise = Float32Array.from(gaussians((model.isLearned || !model.iterations ? model.slots : slots) * model.width, seed + 1));
     return seenOf(await model.ask("look", { image, noise, iterations: model.iterations && iterations }), image, model.shape);
   }
 }

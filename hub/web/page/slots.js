@@ -12,7 +12,7 @@ const NORM_EPSILON = 1e-3;
 
 /* x [n, inputs] times the transpose of weight [outputs, inputs], plus bias: [n, outputs]. */
 function dense(weight, bias, x, n, inputs, outputs) {
-  const out = new Float64Array(n * outputs);
+  const out = new Float32Array(n * outputs);
   for (let i = 0; i < n; i++)
     for (let o = 0; o < outputs; o++) {
       let sum = bias ? bias[o] : 0;
@@ -31,7 +31,7 @@ function denseLayer(weights, name, inputs, outputs, hasBias = true) {
 function layerNorm(weights, name, width) {
   const [scale, shift] = [weights.take(`${name}.weight`, [width]), weights.take(`${name}.bias`, [width])];
   return (x) => {
-    const out = new Float64Array(x.length);
+    const out = new Float32Array(x.length);
     for (let start = 0; start < x.length; start += width) {
       let [mean, variance] = [0, 0];
       for (let d = 0; d < width; d++) mean += x[start + d] / width;
@@ -100,8 +100,8 @@ function tokensOf(weights, { image_shape, channels, strides, padding, batch_norm
   const norm = layerNorm(weights, "encoder.norm", channels);
   const [first, second] = [0, 2].map((at) => denseLayer(weights, `encoder.mlp.${at}`, channels, channels));
   const run = (image) => {
-    const map = embed(body.run({ data: Float64Array.from(image, (value) => 2 * value - 1), shape, count: 1 }));
-    const tokens = new Float64Array(map.data.length);
+    const map = embed(body.run({ data: Float32Array.from(image, (value) => 2 * value - 1), shape, count: 1 }));
+    const tokens = new Float32Array(map.data.length);
     const area = height * width;
     for (let c = 0; c < channels; c++) for (let at = 0; at < area; at++) tokens[at * channels + c] = map.data[c * area + at];
     return second(rectified(first(norm(tokens))));
@@ -110,7 +110,7 @@ function tokensOf(weights, { image_shape, channels, strides, padding, batch_norm
 }
 
 function transposeRows(x, rows, cols) {
-  const out = new Float64Array(x.length);
+  const out = new Float32Array(x.length);
   for (let i = 0; i < rows; i++) for (let j = 0; j < cols; j++) out[j * rows + i] = x[i * cols + j];
   return out;
 }
@@ -135,7 +135,7 @@ function attentionOf(weights, { num_slots, slot_dim, initial = "gaussian", offse
 
   const start = (slots, noise) => {
     if (isLearned) return mu().slice();
-    return Float64Array.from({ length: slots * width }, (_, at) => mu()[at % width] + Math.exp(spread()[at % width]) * noise[at]);
+    return Float32Array.from({ length: slots * width }, (_, at) => mu()[at % width] + Math.exp(spread()[at % width]) * noise[at]);
   };
   const update = (slots, updates) => {
     const [x, h] = [gates[0](updates), gates[1](slots)];
@@ -198,7 +198,7 @@ function slotDecoder(weights, width, { channels, image_shape, padding }) {
 function decompose(embed, decoder, slots, width, small, [channels, height, width2]) {
   const k = slots.length / width;
   const area = small[0] * small[1];
-  const data = new Float64Array(width * k * area);
+  const data = new Float32Array(width * k * area);
   for (let d = 0; d < width; d++) for (let s = 0; s < k; s++) data.fill(slots[s * width + d], (d * k + s) * area, (d * k + s + 1) * area);
   const drawn = decoder.run(embed({ data, shape: [width, ...small], count: k })).data;
   const pixels = height * width2;
@@ -223,7 +223,7 @@ function decompose(embed, decoder, slots, width, small, [channels, height, width
 
 /* The mean of a map of tokens in pooled x pooled windows, as features [channels * pooled * pooled]. */
 function pool(tokens, { height, width, channels }, pooled) {
-  const out = new Float64Array(channels * pooled * pooled);
+  const out = new Float32Array(channels * pooled * pooled);
   const window = (place, side) => [Math.floor((place * side) / pooled), Math.ceil(((place + 1) * side) / pooled)];
   for (let i = 0; i < pooled; i++)
     for (let j = 0; j < pooled; j++) {

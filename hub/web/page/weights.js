@@ -24,12 +24,12 @@ function halfTable() {
   return halves;
 }
 
-function toDoubles(buffer, start, count, dtype) {
+function toSingles(buffer, start, count, dtype) {
   const bytes = buffer.slice(start, start + count * BYTES.get(dtype)); // aligned, whatever the header's length
-  if (dtype === "F64") return new Float64Array(bytes);
-  if (dtype === "F32") return Float64Array.from(new Float32Array(bytes));
+  if (dtype === "F64") return Float32Array.from(new Float64Array(bytes));
+  if (dtype === "F32") return new Float32Array(bytes);
   const bits = new Uint16Array(bytes);
-  const values = new Float64Array(count);
+  const values = new Float32Array(count);
   if (dtype === "F16") {
     const table = halfTable();
     for (let place = 0; place < count; place++) values[place] = table[bits[place]];
@@ -91,7 +91,7 @@ export class Weights {
     if (this.values > MAX_VALUES) throw new Error(`This model has more than ${MAX_VALUES / 1e6} million weights, too many to run in a browser.`);
     this.taken.add(name);
     let read = null;
-    return () => (read ??= toDoubles(this.buffer, this.start + entry.start, entry.count, entry.dtype));
+    return () => (read ??= toSingles(this.buffer, this.start + entry.start, entry.count, entry.dtype));
   }
 
   unused(isTrainingOnly) {
