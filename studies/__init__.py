@@ -1,4 +1,4 @@
-"""Studies: many training runs from one file, on one machine, on a cluster or on Ray, and the table of their results.
+"""Studies: many training runs from one file, on one machine, a cluster or Ray, and a table of their results.
 
 The thesis' analyses of such a table are in :mod:`unknot.studies.analyses`, its theorems in
 :mod:`unknot.studies.theory`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from unknot.studies.study import Job, Study
     from unknot.studies.table import results, write_table
 
-# Reading a bundled table needs neither torch nor Lightning.
+# Reading a bundled table requires neither torch nor Lightning.
 _HOMES = {
     "bundled_tables": ["load_results"],
     "jobs.executors": ["Executor", "Local", "Shard"],

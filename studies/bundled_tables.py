@@ -32,10 +32,10 @@ def about(name: str) -> dict[str, Any]:
 
 
 def find(source: str | Path) -> Path:
-    """The folder of a study, a table, or, where there is neither of that name, the bundled table of that name."""
+    """Return the folder of a study, a table or, if neither exists, the bundled table of that name."""
     path = Path(source)
     if not path.exists() and len(path.parts) == 1 and not path.suffix:
-        about(path.name)  # says which there are
+        about(path.name)  # raises an error that lists them
         return FOLDER / f"{path.name}.csv"
     if not path.exists():
         raise FileNotFoundError(f"{path}: neither the folder of a study nor a table of results.")
@@ -45,12 +45,12 @@ def find(source: str | Path) -> Path:
 def load_results(name: str) -> "pd.DataFrame":
     """Load a bundled table of results: a row for each model that was trained and scored.
 
-    ``table.attrs`` says how many were planned (``planned``, ``models``, ``failed``), the core-hours of training
-    (``core_hours``), and for each label of columns how its scores were drawn (``scores``). Columns are those of
+    ``table.attrs`` contains the numbers of models (``planned``, ``models``, ``failed``), the core-hours of training
+    (``core_hours``), and the sampling options of the scores for each column label (``scores``). Columns are those of
     :func:`~unknot.studies.results`.
 
     Args:
-        name: of the population, such as ``"dsprites32"``.
+        name: name of the population, such as ``"dsprites32"``.
 
     >>> load_results("no such table")
     Traceback (most recent call last):
@@ -67,13 +67,13 @@ def load_results(name: str) -> "pd.DataFrame":
 def bundle_table(folder: str | Path | Sequence[str | Path], output: Path = FOLDER) -> Path:
     """Write the results of a study that are there by now as a bundled table.
 
-    Models that are not done are left out and counted; those that failed stay, without scores.
+    Unfinished models are left out and counted; failed models stay, without scores.
 
     Args:
-        folder: of the study; or several, by which parts of it ran, the first of which gives name and description.
+        folder: folder of the study, or several folders with parts of it; the first determines name and description.
         output: folder of the tables.
     """
-    from unknot.studies.plan import read_plan  # imports torch, which listing the tables does not need
+    from unknot.studies.plan import read_plan  # imports torch, which is not needed for listing tables
     from unknot.studies.table import results
 
     folders = [folder] if isinstance(folder, str | Path) else list(folder)

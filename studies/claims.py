@@ -1,14 +1,13 @@
-"""The claims of the disentanglement chapters, each beside what bundled tables of results say about it.
+"""Claims of the disentanglement chapters, compared with bundled tables of results.
 
-A claim is a number and the side of a limit that the thesis puts it on. Its verdict follows from intervals alone, with
+A claim is a number and the side of a limit on which it lies in the thesis. Its verdict depends on intervals only, by
 the same rule for all claims:
 
-* *reproduced*: the 95 % interval of at least one population lies on the side of the thesis, and of none on the other;
+* *reproduced*: the 95 % interval of at least one population lies on the side of the thesis, and none on the other;
 * *contradicted*: the interval of at least one population lies on the other side;
-* *untested here*: all intervals hold the limit, or there is no population.
+* *untested here*: all intervals include the limit, or there is no population.
 
-Where the thesis says that something is small or overlaps, it prints no limit; those that are ours are in the claim's
-text.
+If the thesis says that something is small or overlaps, it states no limit; our limits are part of the claim's text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +59,7 @@ Measure = Callable[..., "Estimate"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval, and of how many models."""
+    """Number with its interval, and its number of models."""
 
     value: float
     low: float
@@ -69,7 +68,7 @@ class Estimate:
 
     @classmethod
     def of(cls, drawn: Floats, models: int) -> "Estimate":
-        """From values ``[1 + B]``: that of the population, then those of resamples."""
+        """Build from values ``[1 + B]``: that of the population, then those of resamples."""
         if np.isnan(drawn[0]):
             raise Missing("scores are missing or constant")
         return cls(float(drawn[0]), *interval(drawn[1:]), models)
@@ -77,16 +76,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the thesis and how it is decided.
+    """Claim of the thesis with the rule that decides it.
 
     Args:
         chapter: a key of :data:`CHAPTERS`.
-        text: the claim, and a limit where it is ours.
-        thesis: the figure that the thesis prints, if any.
-        measure: computes the number from a table.
-        populations: names of the populations that it is computed on, keys of :func:`populations`.
-        low: the claim says that the number is above this.
-        high: the claim says that the number is below this.
+        text: the claim, with the limit if it is ours.
+        thesis: number printed in the thesis, if any.
+        measure: function that computes the number from a table.
+        populations: names of the populations to use, keys of :func:`populations`.
+        low: the number is above this according to the claim.
+        high: the number is below this according to the claim.
         percent: whether the number is a share.
         reason: why there can be no population.
     """
@@ -104,14 +103,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim with what each population says."""
+    """Claim with the result of each population."""
 
     claim: Claim
     estimates: dict[str, Estimate]
     missing: dict[str, str] = field(default_factory=dict)
 
     def sides(self) -> dict[str, int]:
-        """1 for a population on the side of the thesis, -1 for one on the other, 0 for one that cannot tell."""
+        """1 for a population on the side of the thesis, -1 for one on the other, 0 for an undecided one."""
         found = {}
         for name, e in self.estimates.items():
             agrees = self.claim.low < e.low and e.high < self.claim.high
@@ -139,7 +138,7 @@ class Finding:
         return "" if self.verdict != VERDICTS[2] else "the interval holds the limit"
 
     def text(self, value: float) -> str:
-        """A value in the unit of the claim."""
+        """Format a value in the unit of the claim."""
         return f"{100 * value:.1f} %" if self.claim.percent else f"{value:.2f}"
 
 
@@ -147,10 +146,10 @@ class Finding:
 
 
 def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The populations that claims are decided on, from bundled tables by name.
+    """Return the populations that decide the claims, from bundled tables by name.
 
-    Those of one data set and image size are joined, so that models with pairs or labels stand beside models without. A
-    table that another one repeats with more takes its place as soon as all of its models are done.
+    Those of one data set and image size are joined, so that models with pairs or labels can be compared with models
+    without. A larger repetition of a table replaces it as soon as all of its models are done.
     """
     single = "single"
     tables = {**tables, single: unsupervised(tables)}
@@ -185,9 +184,9 @@ def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def unsupervised(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The models of dSprites that have neither pairs nor labels.
+    """Return the models of dSprites without pairs and labels.
 
-    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them where all are done.
+    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them when all are done.
     """
     if _complete(tables, "unsupervised32"):
         return tables["unsupervised32"]
@@ -207,7 +206,7 @@ def _complete(tables: Mapping[str, pd.DataFrame], name: str) -> bool:
 
 
 def _drawn(models: pd.DataFrame, pairs: Pairs, resamples: int) -> tuple[Floats, int]:
-    """The mean of Spearman's ρ over pairs of columns ``[1 + B]``, that of the population first."""
+    """Return the mean of Spearman's ρ over pairs of columns ``[1 + B]``, that of the population first."""
     pairs = [pair for pair in pairs if all(name in models and models[name].notna().any() for name in pair)]
     columns = list(dict.fromkeys(name for pair in pairs for name in pair))
     whole = models.dropna(subset=columns) if pairs else models[:0]
@@ -228,12 +227,12 @@ def rank(
     on_equal_pairs: bool = False,
     need: Sequence[str] = (),
 ) -> Estimate:
-    """Mean ρ over pairs of columns, in the mean over data sets; minus that over other pairs, if any.
+    """Mean ρ over pairs of columns, averaged over data sets, minus that over other pairs, if any.
 
     Args:
-        table: of results.
-        resamples: of settings.
-        pairs: of columns.
+        table: table of results.
+        resamples: number of resamples of settings.
+        pairs: pairs of columns.
         less: pairs of columns whose mean is subtracted.
         on_equal_pairs: compare adaptive models inside one kind of pairs.
         need: columns without which the claim is untested.
@@ -258,7 +257,7 @@ def rank(
 
 
 def trend(table: pd.DataFrame, resamples: int, column: str, without: Sequence[str]) -> Estimate:
-    """Mean over methods of ρ between the strength and a column, settings resampled inside methods."""
+    """Mean over methods of ρ between the strength and a column, with settings resampled inside methods."""
     population = Population(table).unsupervised
     frame = population.frame[~population.frame.method.isin([*without, "AnnealedVAE"])]
     if column not in frame:
@@ -274,7 +273,7 @@ def trend(table: pd.DataFrame, resamples: int, column: str, without: Sequence[st
 
 
 def number(table: pd.DataFrame, resamples: int, analysis: str, label: str, above_chance: bool = False) -> Estimate:
-    """A number of an analysis, or how far it is above chance."""
+    """Number of an analysis, or its difference from chance."""
     found = _result(analysis, _Key(table), resamples).number(label)
     if np.isnan(found.value) or np.isnan(found.low):
         raise Missing("too few models for an interval")
@@ -287,14 +286,14 @@ def number(table: pd.DataFrame, resamples: int, analysis: str, label: str, above
 
 
 def _need(population: Population, columns: Sequence[str]) -> None:
-    """Say which scores are missing, in a few words."""
+    """Raise an error that names missing scores."""
     absent = [label(name) for name in columns if not population.has(name)]
     if absent:
         raise Missing(f"not scored with {', '.join(absent)}")
 
 
 class _Key:
-    """A table that can be a key of a cache: the same object is the same table."""
+    """Table as a key of a cache, compared by identity."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.table = table
@@ -314,15 +313,15 @@ def _result(analysis: str, key: _Key, resamples: int) -> Result:
 def beats(
     table: pd.DataFrame, resamples: int, first: str, second: str, rows: str = "", metrics: Sequence[str] = CLAIMED
 ) -> Estimate:
-    """Share of comparisons that models of one kind win, in the mean over metrics; settings are resampled.
+    """Share of comparisons that one kind of models wins, averaged over metrics, with settings resampled.
 
     Args:
-        table: of results.
-        resamples: of settings.
-        first: a condition of ``DataFrame.query`` on the models that should win.
-        second: one on the others.
-        rows: one on both.
-        metrics: by which they are compared.
+        table: table of results.
+        resamples: number of resamples of settings.
+        first: condition of ``DataFrame.query`` on the models that should win.
+        second: condition on the others.
+        rows: condition on both.
+        metrics: metrics to compare by.
     """
     frame = Population(table).by_pairs().frame
     frame = frame.query(rows, engine="python") if rows else frame
@@ -352,7 +351,7 @@ def beats(
 
 
 def share(table: pd.DataFrame, resamples: int, analysis: str, column: str) -> Estimate:
-    """Mean of a column of an analysis' table; methods are resampled."""
+    """Mean of a column of an analysis' table, with methods resampled."""
     lines = _result(analysis, _Key(table), resamples).table.dropna(subset=[column])
     if lines.empty:
         raise Missing("no such models")
@@ -365,7 +364,7 @@ def share(table: pd.DataFrame, resamples: int, analysis: str, column: str) -> Es
 def ranking_on_labels(
     table: pd.DataFrame, resamples: int, score: str, labels: int, kind: str, less: Any = None
 ) -> Estimate:
-    """Mean ρ of a validation score with the test metrics, over draws of labels; minus that of another such score."""
+    """Mean ρ of a validation score with the test metrics, over draws of labels, minus that of another such score."""
     columns = Population(table).validation()
 
     def pairs(score: str, labels: int, kind: str) -> Pairs:
@@ -380,7 +379,7 @@ def ranking_on_labels(
 def reliability(
     table: pd.DataFrame, resamples: int, samples: int, metrics: Sequence[str] = (), less: Sequence[str] = ()
 ) -> Estimate:
-    """Mean ρ between two scorings by so many samples, for some metrics; minus that of others."""
+    """Mean ρ between two evaluations with the same number of samples, for some metrics, minus that of others."""
     _need(Population(table), metrics)
     repeated = Population(table).repeated()
     repeated = repeated[repeated.samples == samples]
@@ -396,12 +395,12 @@ def reliability(
 
 
 def all_pairs(names: Iterable[str]) -> Pairs:
-    """All pairs of different names."""
+    """Return all pairs of different names."""
     return list(combinations(names, 2))
 
 
 def across(rows: Iterable[str], columns: Iterable[str]) -> Pairs:
-    """All pairs of a row and a column."""
+    """Return all pairs of a row and a column."""
     columns = list(columns)
     return [(row, column) for row in rows for column in columns]
 
@@ -643,9 +642,9 @@ def _sets(
     second: Mapping[str, Any] | None = None,
     score: str = "ap_inf",
 ) -> Estimate:
-    """A score of set predictors, or a difference of two, with Student's interval over draws of scenes.
+    """Score of set predictors, or a difference of two, with Student's interval over draws of scenes.
 
-    The table has a row for each model, experiment and draw; both sides of a difference see the same scenes.
+    The table has a row for each model, experiment and draw; both sides of a difference use the same scenes.
     """
 
     def per_draw(kind: Mapping[str, Any]) -> pd.Series:
@@ -662,7 +661,7 @@ def _sets(
 
 
 def _sparser(table: pd.DataFrame, resamples: int) -> Estimate:
-    """Share of comparisons that an Ada-GVAE of β = 1 and k = 1 wins against one of a larger fixed k."""
+    """Share of comparisons that an Ada-GVAE with β = 1 and k = 1 wins against one with a larger fixed k."""
     frame = table[(table.method == "AdaGVAE") & (table["model.beta"] == 1)]
     k = pd.to_numeric(frame["data.k"], errors="coerce")
     same = frame.assign(changes=k).drop(columns="data.k")[k.notna()]
@@ -677,18 +676,18 @@ def _reasoning(table: pd.DataFrame, resamples: int, steps: int, less: int = 0) -
 
 
 def decide(tables: Mapping[str, pd.DataFrame], resamples: int = 500) -> list[Finding]:
-    """Every claim with what bundled tables say about it.
+    """Decide every claim on bundled tables.
 
     Args:
-        tables: by name, as :func:`~unknot.studies.load_results` gives them; claims on absent ones are untested.
-        resamples: of every interval.
+        tables: tables by name, from :func:`~unknot.studies.load_results`; claims on missing tables are untested.
+        resamples: number of resamples of every interval.
     """
     there = populations(tables)
     return [_decided(claim, {name: there.get(name) for name in claim.populations}, resamples) for claim in CLAIMS]
 
 
 def decide_on(table: pd.DataFrame, resamples: int = 500) -> list[Finding]:
-    """The claims that one table can decide, each data set of it on its own where there are several.
+    """Decide the claims that one table can decide, for each data set separately if there are several.
 
     >>> from unknot.studies.synthetic import synthetic_results
     >>> found = decide_on(synthetic_results(("dsprites",), seeds=2), resamples=20)
@@ -727,7 +726,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def markdown(findings: Sequence[Finding]) -> str:
-    """Claims by chapter as tables of Markdown, below a line with the counts."""
+    """Format claims by chapter as Markdown tables, with a line of counts."""
     found = counts(findings)
     parts = [", ".join(f"{number} {verdict}" for verdict, number in found.items()) + "."]
     head = "| claim | thesis | here, 95 % interval, models | verdict |\n|---|---|---|---|"
@@ -739,7 +738,7 @@ def markdown(findings: Sequence[Finding]) -> str:
 
 
 def cells(finding: Finding) -> tuple[str, str, str, str]:
-    """The four cells of a claim in a table: claim, thesis, here, verdict with its reason."""
+    """Return the four cells of a claim in a table: claim, thesis, here, verdict with its reason."""
     here = [
         f"{name}: {finding.text(e.value)} ({finding.text(e.low)} to {finding.text(e.high)}), {e.models}"
         for name, e in finding.estimates.items()

@@ -16,7 +16,7 @@ CARRIED = ("batch_size", "num_val_batches")
 
 
 def check_entry(where: str, entry: Mapping[str, Any]) -> None:
-    """Refuse an entry of ``datasets`` that does not describe images.
+    """Check an entry of ``datasets`` that describes images.
 
     Args:
         where: of the study, for the message.
@@ -42,15 +42,15 @@ def name_of_images(entry: Mapping[str, Any]) -> str:
 def use_images(
     config: dict[str, Any], entry: Mapping[str, Any], batch: str, image_size: int | None, folder: Path, where: str
 ) -> list[int]:
-    """Make own images the data of a configuration, and return the shape of the images.
+    """Use own images as the data of a configuration, and return their shape.
 
     Args:
-        config: of a job; its ``data`` are replaced.
-        entry: of the study's ``datasets``.
-        batch: the kind of batch that the model trains on.
+        config: configuration of a job, whose ``data`` is replaced.
+        entry: entry of the study's ``datasets``.
+        batch: kind of batch that the model trains on.
         image_size: side to resize to; None for that of the entry or the default.
-        folder: of the study, from which paths are relative.
-        where: names study and configuration, for messages.
+        folder: folder of the study, to which paths are relative.
+        where: names of study and configuration, for messages.
     """
     if batch not in ("images", "labelled"):
         raise ValueError(
@@ -75,7 +75,7 @@ def use_images(
 
 
 def located(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a configuration with the paths of own images relative to a folder made absolute."""
+    """Return a configuration with absolute paths of own images."""
     data = config["data"]
     if data.get("class_path") != CLASS:
         return config
@@ -94,7 +94,7 @@ def open_images(data: Mapping[str, Any]) -> Any:
 
 
 def check_scores(where: str, data: Mapping[str, Any], protocols: Iterable[Any]) -> None:
-    """Refuse scores that own images do not allow.
+    """Check that own images allow the scores.
 
     Args:
         where: of the study, for the message.

@@ -1,4 +1,4 @@
-"""The folder of a study: ``plan.json``, and in ``jobs/3f/3f9a.../`` a run folder for each job."""
+"""Folder of a study: ``plan.json``, and a run folder for each job in ``jobs/3f/3f9a.../``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,24 +16,24 @@ SYMBOLS = {"beta": "β", "gamma": "γ", "gamma_sup": "γ_sup", "c_max": "C", "la
 
 
 class JobFolder(RunFolder):
-    """The run folder of a job.
+    """Run folder of a job.
 
     Args:
         study: folder of the study.
-        name: of the job.
+        name: name of the job.
     """
 
     def __init__(self, study: Path, name: str) -> None:
         super().__init__(study / "jobs" / name[:2] / name)
 
     def state_of(self, protocols: Iterable[Protocol]) -> str:
-        """State of the job, which is done when it has all scores."""
+        """Return the state of the job, which is done when it has all scores."""
         return self.state([(protocol.draws, protocol.metrics) for protocol in protocols])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs of a folder and how they are scored."""
+    """Jobs of a folder and their protocols."""
 
     study: Study
     jobs: list[Job]
@@ -42,7 +42,7 @@ class Plan:
 
     @cached_property
     def protocols(self) -> list[Protocol]:
-        """Protocols of their scores."""
+        """Protocols of the scores."""
         return self.study.protocols
 
 
@@ -61,13 +61,13 @@ def read_plan(folder: Path, imported: Iterable[str] = ()) -> Plan:
     """Read the plan of a folder.
 
     Args:
-        folder: of a study.
-        imported: modules whose classes its jobs may name, besides those of unknot: a folder alone runs nobody's code.
+        folder: folder of a study.
+        imported: modules whose classes its jobs may name, in addition to unknot's; a folder itself cannot import code.
     """
     document = read_json(folder / PLAN)
     if document is None:
         raise FileNotFoundError(
-            f"{folder}: no folder of a study (it has no plan.json). Start one: unknot study run NAME."
+            f"{folder}: not the folder of a study (it has no plan.json). Start a study with: unknot study run NAME."
         )
     said = document["study"]
     study = Study(said["name"], said["content"], Path(said["folder"]), tuple(imported))
@@ -75,7 +75,7 @@ def read_plan(folder: Path, imported: Iterable[str] = ()) -> Plan:
 
 
 def job_settings(run: Path) -> dict[str, Any] | None:
-    """``name``, ``job`` and ``settings`` of a job by its folder; None for what is no job of a study."""
+    """Return ``name``, ``job`` and ``settings`` of a job by its folder; None for anything else."""
     run = run.absolute()
     if len(run.parts) < 4 or run.parents[1].name != "jobs":
         return None
@@ -88,7 +88,7 @@ def job_settings(run: Path) -> dict[str, Any] | None:
 
 
 def title_of(settings: Mapping[str, Any]) -> str:
-    """Name of a job for people.
+    """Return the display name of a job.
 
     >>> title_of({"method": "BetaTCVAE", "config": "x", "seed": 1, "model.beta": 2, "strength": 2})
     'β-TCVAE, β = 2, seed 1'

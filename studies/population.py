@@ -1,4 +1,4 @@
-"""A population of trained models as a table: one line for each model, its settings and its scores."""
+"""Population of trained models as a table: one row for each model, with its settings and scores."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -38,11 +38,11 @@ ALIASES = {"val/weak_reconstruction": "weak_reconstruction", "val/supervised": "
 
 
 class Missing(ValueError):
-    """A population does not allow an analysis; the message says what is missing."""
+    """The population does not allow an analysis; the message says what is missing."""
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a table of results: ``.csv``, ``.parquet`` or ``.json`` (a list of rows, or one row in each line)."""
+    """Read a table of results: ``.csv``, ``.parquet`` or ``.json`` (a list of rows, or one row per line)."""
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such table of results.")
@@ -54,18 +54,18 @@ def read_table(path: str | Path) -> pd.DataFrame:
         if file.suffix == ".csv":
             return pd.read_csv(file, low_memory=False)
     except ImportError as error:
-        raise ValueError(f"{file}: {error}. A .csv needs nothing more.") from None
+        raise ValueError(f"{file}: {error}. A .csv file needs no further packages.") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{file}: not a table of results ({' '.join(str(error).split())}).") from None
     raise ValueError(f"{file}: a table of results is a .csv, .parquet, .json or .jsonl file.")
 
 
 class Population:
-    """The models of a table that have scores, with what the analyses ask of them.
+    """Models of a table that have scores, with the operations of the analyses.
 
     Args:
-        table: columns ``dataset``, ``method`` and ``seed``, the swept ``strength`` or the options that were swept
-            (``model.beta``, ...), and one for each score. ``status`` other than ``done`` leaves a line out.
+        table: table with columns ``dataset``, ``method`` and ``seed``, the swept ``strength`` or the swept options
+            (``model.beta``, ...), and one for each score. Rows whose ``status`` is not ``done`` are left out.
 
     >>> table = pd.DataFrame({"dataset": "dsprites", "method": "BetaVAE", "model.beta": [1, 4], "seed": 0, "mig": 0.1})
     >>> Population(table).frame.setting.tolist()
@@ -88,7 +88,7 @@ class Population:
         if "seed" not in frame:
             frame["seed"] = 0
         scores = [name for name in frame if _is_score(name)]
-        # what is no number, such as the words of a broken file, is missing
+        # anything that is not a number is missing
         numbers = frame[scores].apply(pd.to_numeric, errors="coerce")
         frame = frame.drop(columns=scores).join(numbers)
         usable = numbers.notna().any(axis=1)
@@ -115,19 +115,19 @@ class Population:
         return len(self.frame)
 
     def only(self, rows: Any) -> "Population":
-        """The models of a mask."""
+        """Return the models of a mask."""
         part = object.__new__(Population)
         part.frame, part.notes = self.frame[rows].reset_index(drop=True), list(self.notes)
         return part
 
     def methods(self, *names: str) -> "Population":
-        """The models of some methods."""
+        """Return the models of some methods."""
         return self.only(self.frame.method.isin(names))
 
     def by_pairs(self) -> "Population":
-        """The same models, each kind of pairs (and number of steps, where it differs) as a data set of its own.
+        """Return the same models, with each kind of pairs (and number of steps, if it differs) as a separate data set.
 
-        A loss on pairs compares models only on equal pairs: those with fewer shared factors cost more, whatever the
+        A loss on pairs is comparable only on equal pairs: pairs with fewer shared factors have a higher loss for any
         model.
 
         >>> table = pd.DataFrame({"dataset": "d", "method": "AdaGVAE", "model.beta": 1, "data.k": [1, "rnd"]})
@@ -149,7 +149,7 @@ class Population:
 
     @cached_property
     def unsupervised(self) -> "Population":
-        """The models that saw neither labels nor pairs."""
+        """Models trained without labels and pairs."""
         return self.only(~self.frame.method.isin(NOT_UNSUPERVISED))
 
     @property
@@ -158,15 +158,15 @@ class Population:
         return list(dict.fromkeys(self.frame.dataset))
 
     def parts(self) -> Iterable[tuple[str, pd.DataFrame]]:
-        """The models of each data set."""
+        """Return the models of each data set."""
         return ((str(name), part.reset_index(drop=True)) for name, part in self.frame.groupby("dataset", sort=False))
 
     def has(self, *names: str) -> list[str]:
-        """Those of the columns that some model has a number in."""
+        """Return those of the columns in which some model has a number."""
         return [name for name in names if name in self.frame and self.frame[name].notna().any()]
 
     def metrics(self, least: int = 1) -> list[str]:
-        """The disentanglement metrics of the table."""
+        """Return the disentanglement metrics of the table."""
         found = self.has(*METRICS)
         if len(found) < least:
             raise Missing(
@@ -176,7 +176,7 @@ class Population:
         return found
 
     def need(self, *names: str, why: str = "") -> None:
-        """Raise :class:`Missing` unless all columns are there."""
+        """Raise :class:`Missing` unless all columns exist."""
         absent = [name for name in names if not self.has(name)]
         if absent:
             raise Missing(f"Needs the column{'s' * (len(absent) > 1)} {', '.join(absent)}{f' ({why})' * bool(why)}.")
@@ -187,16 +187,16 @@ class Population:
             raise Missing(f"Needs at least {least} {of}; the table has {len(self)}.")
 
     def gaps(self, columns: Sequence[str]) -> list[str]:
-        """Words for the models that lack some of the columns; nothing is left out in silence."""
+        """Describe the models that lack some of the columns, so that exclusions are stated."""
         absent = self.frame[list(columns)].isna().sum()
         return [f"{count} of {len(self)} models have no {name}." for name, count in absent.items() if count]
 
     def validation(self) -> pd.DataFrame:
-        """Validation scores on few labels: ``column, score, labels, kind, draw``."""
+        """Return validation scores on few labels: ``column, score, labels, kind, draw``."""
         return _parsed(self, VALIDATION, ("score", "labels", "kind", "draw"))
 
     def repeated(self) -> pd.DataFrame:
-        """Scores of other draws and sample sizes: ``column, score, samples, run``; the plain score is of 10,000."""
+        """Return scores of other draws and sample sizes: ``column, score, samples, run`` (10,000 for plain scores)."""
         found = _parsed(self, REPEATED, ("score", "samples", "run"))
         found = found[found.score.isin(METRICS)].replace({"samples": {"": 10_000}})
         plain = [{"column": name, "score": name, "samples": 10_000, "run": ""} for name in self.has(*METRICS)]
@@ -204,12 +204,12 @@ class Population:
 
 
 def label(name: str) -> str:
-    """Title of a score, or name of a method; what is neither stays as it is."""
+    """Return the title of a score, or the name of a method; other names are unchanged."""
     return METHODS.get(name) or (about(name).title if is_described(name) else name)
 
 
 def by_figure(methods: Iterable[str]) -> list[str]:
-    """Methods in the order of the thesis' figures, unknown ones last."""
+    """Return methods in the order of the thesis' figures, unknown ones last."""
     order = list(METHODS)
     return sorted(set(methods), key=lambda name: (order.index(name) if name in order else len(order), name))
 
@@ -225,7 +225,7 @@ def _options(frame: pd.DataFrame) -> list[str]:
 
 
 def kinds_of_pairs(frame: pd.DataFrame) -> pd.Series:
-    """Number of factors that change in a pair, as text: ``"1"``, ``"rnd"``; ``"?"`` where the table does not say."""
+    """Return the number of factors that change in a pair, as text: ``"1"``, ``"rnd"``; ``"?"`` if unknown."""
     if "data.k" not in frame:
         return pd.Series("?", frame.index)
     return frame["data.k"].map(
@@ -234,7 +234,7 @@ def kinds_of_pairs(frame: pd.DataFrame) -> pd.Series:
 
 
 def _twins(frame: pd.DataFrame) -> pd.Series:
-    """Models that are the same training as another one of the table, under the name of another method."""
+    """Return the models that are the same training as another one of the table, under another method's name."""
     tc, plain = (frame.setting.astype(str) == f"{method} model.beta=1" for method in ("BetaTCVAE", "BetaVAE"))
     keys = [name for name in ("dataset", "seed", "steps") if name in frame]
     there = set(frame.loc[plain, keys].itertuples(index=False, name=None))
@@ -243,19 +243,19 @@ def _twins(frame: pd.DataFrame) -> pd.Series:
 
 
 def _settings(frame: pd.DataFrame, pairs: bool = True) -> pd.Series:
-    """Setting of each model as text: the method and all that was swept, the kind of pairs among it."""
+    """Return the setting of each model as text: the method and all swept options, including the kind of pairs."""
     options = _options(frame) or (["strength"] if "strength" in frame else [])
     options += [name for name in ("data.k",) if name in frame and pairs]
     described = frame["method"].astype(str)
     for option in options:
         values = frame[option].map(lambda value: f"{value:g}" if isinstance(value, (int, float)) else str(value))
-        values = values.astype(str)  # of no model, a column of no kind
+        values = values.astype(str)  # without models, the column has no type
         described = described + np.where(frame[option].notna(), f" {option}=" + values, "")
     return described
 
 
 def _strengths(frame: pd.DataFrame) -> pd.Series:
-    """The swept number of each model: the column, or the first option that varies inside its method."""
+    """Return the swept number of each model: the column, or the first option that varies inside its method."""
     given = pd.to_numeric(frame["strength"], errors="coerce") if "strength" in frame else pd.Series(np.nan, frame.index)
     for _, part in frame[given.isna()].groupby("method"):
         for option in _options(part):

@@ -1,4 +1,4 @@
-"""Protocols: which scores the models of a study get, and from which samples."""
+"""Protocols of a study: its scores, and the samples that they use."""
 
 import itertools
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ LABEL_KEYS = ("num_labels", "labelling", "label_seed")
 
 @dataclass(frozen=True)
 class Protocol:
-    """Scores that are computed together, from the same draws.
+    """Scores that are computed together, on the same samples.
 
     Args:
-        metrics: names that ``evaluate`` knows.
-        label: columns of the table are called ``score@label``; without one, ``score``.
-        num_train: samples to fit or to score on.
+        metrics: names of scores for ``evaluate``.
+        label: suffix of columns ``score@label`` of the table; without one, ``score``.
+        num_train: samples to fit or score on.
         num_test: further samples for scores that predict.
-        seed: of the draws.
-        repeats: draws to average over.
+        seed: seed of the samples.
+        repeats: repetitions to average over.
         labels: instead of fresh samples with true factors, the few labels of a ``LabelledDataModule`` with these
             arguments: a validation score, as in the chapter on few labels.
-        law: distribution of the factors that the samples are drawn from: ``"training"``, that of the job;
-            ``"independent"``, all combinations equally often; or ``"held_out"``, those that training never showed.
+        law: distribution of the factors: ``"training"``, that of the job; ``"independent"``, all combinations equally
+            often; or ``"held_out"``, combinations not seen in training.
     """
 
     metrics: tuple[str, ...]
@@ -40,14 +40,14 @@ class Protocol:
 
     @property
     def draws(self) -> dict[str, Any]:
-        """Return all that determines a score besides its name."""
+        """Return everything except the name that determines a score."""
         if self.labels:
             return {"labels": dict(self.labels)}
         return self.samples | ({} if self.law == "training" else {"law": self.law})
 
     @property
     def samples(self) -> dict[str, Any]:
-        """Numbers of samples and their seed, as arguments of ``evaluate``."""
+        """Return numbers of samples and their seed, as arguments of ``evaluate``."""
         return {name: getattr(self, name) for name in ("num_train", "num_test", "seed", "repeats")}
 
     def column(self, score: str) -> str:
@@ -56,7 +56,7 @@ class Protocol:
 
 
 def read_protocols(scores: Any) -> list[Protocol]:
-    """The ``scores`` of a study: names, or entries with names and how they are drawn.
+    """Read the ``scores`` of a study: names, or entries with names and sampling options.
 
     >>> read_protocols(["mig", {"metrics": ["mig", "dci"], "num_train": 100, "label": "100"}])[1].column("dci")
     'dci@100'
@@ -95,7 +95,7 @@ def _read(entry: Any) -> list[Protocol]:
 
 
 def _of_labels(given: Mapping[str, Any], labels: Any) -> list[Protocol]:
-    """One protocol for each number, kind and draw of labels."""
+    """Return one protocol for each number, kind and draw of labels."""
     if not isinstance(labels, dict) or not labels.keys() <= set(LABEL_KEYS):
         raise ValueError(f"`scores`: `labels` takes lists of {', '.join(LABEL_KEYS)}, got {labels!r:.80}.")
     values = [labels.get("num_labels", [1000]), labels.get("labelling", ["perfect"]), labels.get("label_seed", [0])]
@@ -116,7 +116,7 @@ def _whole(key: str, value: Any, least: int) -> None:
 
 
 def check_metrics(protocols: list[Protocol]) -> None:
-    """Refuse scores that nobody knows how to compute."""
+    """Check that all scores are known."""
     from unknot.datamodules.labels import NAMED
     from unknot.metrics import METRICS
 

@@ -1,8 +1,8 @@
-"""Statistics for tables of models: rank correlations, variance explained, and what chance alone would give.
+"""Statistics for tables of models: rank correlations, explained variance, and chance levels.
 
-Models that share a setting (method and strength) differ in their seed only and are no independent evidence about
-settings: resampling takes all models of a setting or none. Ties get average ranks. All resamples are computed at once,
-from how often each model occurs in them.
+Models that share a setting (method and strength) differ only in their seed and are not independent evidence about
+settings: resampling takes all models of a setting or none. Ties have average ranks. All resamples are computed at once,
+from the counts of each model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ AT_ONCE = 1 << 19
 
 
 class Interval(NamedTuple):
-    """Where a statistic lies in most resamples."""
+    """Interval that contains a statistic in most resamples."""
 
     low: float
     high: float
 
 
 def interval(resampled: Any, confidence: float = CONFIDENCE) -> Interval:
-    """The central part of resampled values; those that are not defined (NaN) are left out.
+    """Return the central part of resampled values, ignoring NaN.
 
     >>> interval(np.arange(101.0), 0.5)
     Interval(low=25.0, high=75.0)
@@ -43,13 +43,13 @@ def interval(resampled: Any, confidence: float = CONFIDENCE) -> Interval:
 
 
 def block_weights(blocks: Any, resamples: int, seed: int = 0, strata: Any = None) -> Floats:
-    """Counts of each of N models in each resample ``[resamples, N]``, when whole blocks are drawn.
+    """Return counts of each of N models in each resample ``[resamples, N]`` of whole blocks.
 
     Args:
-        blocks: the block of each model ``[N]``, such as its setting.
-        resamples: how many to draw.
-        seed: of the draw.
-        strata: a coarser division ``[N]``, such as the method, of which each keeps its number of blocks.
+        blocks: block of each model ``[N]``, such as its setting.
+        resamples: number of resamples.
+        seed: seed of the resamples.
+        strata: coarser division ``[N]``, such as the method; each keeps its number of blocks.
 
     >>> block_weights(["a", "a", "b"], resamples=3).tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 2.0]]
@@ -68,7 +68,7 @@ def block_weights(blocks: Any, resamples: int, seed: int = 0, strata: Any = None
 
 
 def weighted_ranks(values: Floats, weights: Floats) -> Floats:
-    """Average ranks ``[B, N]`` of N values in B samples where each occurs ``weights`` ``[B, N]`` times.
+    """Average ranks ``[B, N]`` of N values in B samples in which each occurs ``weights`` ``[B, N]`` times.
 
     >>> weighted_ranks(np.array([3.0, 1.0, 1.0]), np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])).tolist()
     [[3.0, 1.5, 1.5], [2.5, 1.0, 1.0]]
@@ -81,7 +81,7 @@ def weighted_ranks(values: Floats, weights: Floats) -> Floats:
         first, last = (np.searchsorted(ordered, ordered, side) for side in ("left", "right"))
         up_to = np.concatenate([np.zeros((len(weights), 1)), up_to], axis=1)
         average = (up_to[:, first] + up_to[:, last] + 1) / 2
-    else:  # only copies of one value tie
+    else:  # only copies of one value are tied
         average = up_to - (taken - 1) / 2
     ranks = np.empty_like(average)
     ranks[:, order] = average
@@ -91,7 +91,7 @@ def weighted_ranks(values: Floats, weights: Floats) -> Floats:
 def bootstrap_spearman(rows: Floats, columns: Floats, weights: Floats) -> Floats:
     """Spearman's ρ of all pairs of ``rows`` ``[N, R]`` and ``columns`` ``[N, C]`` in B resamples: ``[B, R, C]``.
 
-    The values have no gaps. ρ is NaN in resamples where a side is constant.
+    Values must not be NaN. ρ is NaN in resamples where a side is constant.
     """
     count = rows.shape[1] + columns.shape[1]
     step = max(1, AT_ONCE // (len(rows) * count))
@@ -110,7 +110,7 @@ def bootstrap_spearman(rows: Floats, columns: Floats, weights: Floats) -> Floats
 
 
 def _complete_parts(rows: Floats, columns: Floats) -> Iterator[tuple[NDArray[np.bool_], list[int], list[int]]]:
-    """Models without gaps for some rows and columns, with these rows and columns: few parts, as gaps come in blocks."""
+    """Yield models without NaN for some rows and columns, with these rows and columns."""
     patterns: list[dict[bytes, list[int]]] = []
     for side in (rows, columns):
         found: dict[bytes, list[int]] = {}
@@ -134,16 +134,16 @@ def rank_correlations(
     """Spearman's ρ of every row with every column over the models that have both, with bootstrap intervals.
 
     Args:
-        table: one line for each model.
-        rows: columns of the table, one side of the correlations.
-        columns: the other side.
-        blocks: the setting of each model, resampled whole; each model by itself if ``None``.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        table: table with one row for each model.
+        rows: columns of the table for one side of the correlations.
+        columns: columns for the other side.
+        blocks: setting of each model, resampled as a whole; ``None`` resamples models.
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap.
 
     Returns:
-        ``row, column, rho, low, high, n, bound``; ``n`` is how many models have both, ``bound`` what |ρ| must exceed at
-        5 %, and ρ is NaN where a side is constant or fewer than four models have both.
+        ``row, column, rho, low, high, n, bound``; ``n`` is the number of models with both, ``bound`` the critical |ρ|
+        at 5 %, and ρ is NaN where a side is constant or fewer than four models have both.
 
     >>> table = pd.DataFrame({"mig": [0.1, 0.2, 0.3, 0.4, 0.5], "dci": [0.2, 0.1, 0.4, 0.3, 0.6]})
     >>> rank_correlations(table, ["mig"], ["dci"]).rho.item()
@@ -176,7 +176,7 @@ def rank_correlations(
 
 
 def spearman_bound(n: int, level: float = 0.05) -> float:
-    """Bound that |ρ| of n independent pairs exceeds by chance with probability ``level``, by Student's t.
+    """Value that |ρ| of n independent pairs exceeds with probability ``level``, by Student's t.
 
     >>> [round(spearman_bound(n), 2) for n in (12, 36, 72, 216)]
     [0.58, 0.33, 0.23, 0.13]
@@ -190,7 +190,7 @@ def spearman_bound(n: int, level: float = 0.05) -> float:
 def spearman(rows: Any, columns: Any) -> Floats:
     """Spearman's ρ of all pairs of ``rows`` ``[N, R]`` and ``columns`` ``[N, C]`` over the models that have both.
 
-    NaN where a side is constant or fewer than four models have both.
+    NaN if a side is constant or fewer than four models have both.
 
     >>> spearman([[1], [2], [3], [4]], [[1, 4], [2, 3], [4, 2], [3, 1]]).round(3).tolist()
     [[0.8, -1.0]]
@@ -205,7 +205,7 @@ def spearman(rows: Any, columns: Any) -> Floats:
 
 
 def within_groups(rows: Any, columns: Any, groups: Any) -> Floats:
-    """Mean of Spearman's ρ inside each group, weighted by its size ``[R, C]``; groups where it is NaN are left out.
+    """Mean of Spearman's ρ inside each group, weighted by its size ``[R, C]``; groups with NaN are left out.
 
     >>> x, y = [[1], [2], [3], [4], [11], [12], [13], [14]], [[4], [3], [2], [1], [14], [13], [12], [11]]
     >>> within_groups(x, y, list("aaaabbbb")).round(6).tolist()
@@ -236,15 +236,15 @@ class VarianceExplained(NamedTuple):
 def variance_explained(scores: Any, groups: Any, permutations: int = 500, seed: int = 0) -> VarianceExplained:
     """R² of ordinary least squares on one dummy per group: between-group over total sum of squares.
 
-    Pure noise gives (G-1)/(N-1) for N models in G groups, which for few seeds is much; the adjusted
-    1 - (1-R²)(N-1)/(N-G) does not. It is NaN where every group has a single model; both are where scores do
-    not vary.
+    Pure noise gives (G-1)/(N-1) for N models in G groups, which is large for few seeds; the adjusted 1 -
+    (1-R²)(N-1)/(N-G) corrects for this. It is NaN if every group has a single model; both are NaN if scores do not
+    vary.
 
     Args:
-        scores: without gaps, ``[N]`` or ``[N, M]``.
-        groups: of each model ``[N]``.
-        permutations: of the null.
-        seed: of the permutations.
+        scores: scores ``[N]`` or ``[N, M]`` without NaN.
+        groups: group of each model ``[N]``.
+        permutations: number of permutations for the null distribution.
+        seed: seed of the permutations.
 
     >>> result = variance_explained([1.0, 2.0, 5.0, 6.0], ["a", "a", "b", "b"])
     >>> round(float(result.r2[0]), 4), round(float(result.adjusted[0]), 4)
@@ -269,7 +269,7 @@ def variance_explained(scores: Any, groups: Any, permutations: int = 500, seed: 
     rng = np.random.default_rng(seed)
     dealt = np.stack([between(centred[rng.permutation(n)]) for _ in range(permutations)])
     adjusted = 1 - (1 - r2) * (n - 1) / (n - number) if n > number else np.full_like(r2, np.nan)
-    # the deal that happened counts as one of them
+    # the observed order counts as one permutation
     p = (1 + (dealt >= r2 - 1e-12).sum(0)) / (1 + permutations)
     return VarianceExplained(r2, adjusted, dealt.mean(0), np.where(np.isnan(r2), np.nan, p))
 
@@ -306,7 +306,7 @@ class SignCount(NamedTuple):
 
 
 def sign_count(values: Any, expected: Any = 1) -> SignCount:
-    """Test "all of these are positive" as one claim instead of each by itself; NaN is left out, zero disagrees.
+    """Test "all of these are positive" as a single claim; NaN is ignored, zero counts as disagreement.
 
     >>> sign_count([0.3, 0.2, -0.1, 0.4])
     SignCount(agree=3, total=4, p=0.3125)
@@ -319,7 +319,7 @@ def sign_count(values: Any, expected: Any = 1) -> SignCount:
 
 
 def superiority(first: Any, second: Any) -> float:
-    """P(a > b) + ½ P(a = b) for a model of each side drawn at random: Mann and Whitney's U as a share.
+    """P(a > b) + ½ P(a = b) for a random model of each side: the Mann-Whitney U as a share.
 
     >>> superiority([2, 3], [1, 2])
     0.875
@@ -348,12 +348,12 @@ def bootstrap_superiority(values: Any, first: Any, weights: Floats) -> Floats:
 
 
 def discordant_share(x: Any, y: Any) -> tuple[float, Floats]:
-    """Share of pairs of models of which the one with more ``x`` has less ``y``; ties count half.
+    """Share of pairs of models in which the one with more ``x`` has less ``y``; ties count half.
 
     Without ties it is (1 - τ)/2 with Kendall's τ.
 
     Returns:
-        The share, and its part that each model is in ``[N]``, of which the share is the mean.
+        The share, and the contribution of each model ``[N]``, whose mean is the share.
 
     >>> discordant_share([1, 2, 3], [3, 1, 2])[0].__round__(4)
     0.6667
@@ -365,7 +365,7 @@ def discordant_share(x: Any, y: Any) -> tuple[float, Floats]:
     step = max(1, AT_ONCE // len(a))
     for start in range(0, len(a), step):
         rows = slice(start, start + step)
-        # infinite values compare, but have no difference
+        # infinite values can be compared, but not subtracted
         direction = (a[rows, None] > a).astype(np.int8) - (a[rows, None] < a)
         direction *= (b[rows, None] > b).astype(np.int8) - (b[rows, None] < b)
         part[rows] = (len(a) - 1 - direction.sum(1)) / (2 * (len(a) - 1))
@@ -373,6 +373,6 @@ def discordant_share(x: Any, y: Any) -> tuple[float, Floats]:
 
 
 def bootstrap_share(part: Floats, weights: Floats) -> Floats:
-    """Resampled shares of pairs ``[B]``, from each model's part: a U-statistic moves by twice its first-order term."""
+    """Resampled shares of pairs ``[B]``, from each model's contribution, to first order of the U-statistic."""
     mean = part.mean()
     return np.clip(mean + 2 * ((weights @ part) / weights.sum(1) - mean), 0, 1)

@@ -1,4 +1,4 @@
-"""A study: a file that says which configurations are trained with which values, on what, and how they are scored."""
+"""Study file: configurations, values of their options, data sets, seeds and scores."""
 
 import hashlib
 import inspect
@@ -55,7 +55,7 @@ class Job:
     """One training run of a study and its scores.
 
     Args:
-        name: a hash of all that determines the weights.
+        name: hash of all settings that determine the weights.
         settings: options that differ within its study, as columns of the table.
         config: the configuration for LightningCLI.
     """
@@ -72,7 +72,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Study:
-    """Which models are trained on which data sets with which seeds, and which scores they get.
+    """Study: the models to train, their data sets and seeds, and their scores.
 
     >>> study = Study.from_file("unsupervised_selection")
     >>> jobs = study.jobs()
@@ -92,8 +92,8 @@ class Study:
         """Read a study from a YAML file, or a bundled one by its name.
 
         Args:
-            path_or_name: of the study.
-            imported: modules whose classes it may name, besides those of unknot: a file alone runs nobody's code.
+            path_or_name: path or name of the study.
+            imported: modules whose classes it may name, in addition to unknot's; a file itself cannot import code.
         """
         path = find(path_or_name)
         return cls(path.stem, configs.read(path), path.resolve().parent, tuple(imported))
@@ -108,14 +108,14 @@ class Study:
 
     @property
     def protocols(self) -> list[Protocol]:
-        """The scores of every model, each with how it is drawn."""
+        """Protocols of the scores of every model."""
         return read_protocols(self.content.get("scores", default_scores()))
 
     def jobs(self) -> list[Job]:
-        """All jobs, seed by seed and label draw by label draw, so that a half-done study is of use already."""
+        """Return all jobs, ordered by seed and label draw, so that a partial study is already useful."""
         check_metrics(self.protocols)
         rows = [row for sweep in self.content["sweeps"] for row in self._expand(sweep)]
-        rows.sort(key=lambda row: row[0])  # stable: within a seed and a draw the order of the file stays
+        rows.sort(key=lambda row: row[0])  # stable: within a seed and a draw, the order of the file is kept
         jobs: dict[str, Job] = {}
         for _, settings, config in rows:
             job = Job(name_of(config), settings, located(config, self.folder))
@@ -134,9 +134,9 @@ class Study:
         return list(jobs.values())
 
     def check(self) -> list[Job]:
-        """Return the jobs, after building model, data and Trainer of as many of them as have a new value of an option.
+        """Return the jobs, after building model, data and Trainer for every new value of an option.
 
-        A reason for which several of them could not run is given once.
+        A reason that affects several jobs is reported once.
         """
         from unknot.training.fitting import check_settings
 
@@ -151,7 +151,7 @@ class Study:
             seen |= values
             try:
                 check_settings(job.config, self.imported)
-            except Exception as error:  # whatever a class refuses its arguments with
+            except Exception as error:  # a class may raise any error for its arguments
                 reasons.setdefault(" ".join(str(error).split()) or type(error).__name__, job.settings)
         if reasons:
             lines = [f"{settings['config']} on {settings['dataset']}: {why}" for why, settings in reasons.items()]
@@ -159,7 +159,7 @@ class Study:
         return jobs
 
     def _expand(self, sweep: dict[str, Any]) -> Iterator[tuple[tuple[int, Any], dict[str, Any], dict[str, Any]]]:
-        """Place of the seed, settings and configuration of every job of a sweep."""
+        """Yield index of the seed, settings and configuration of every job of a sweep."""
         options = dict(sweep.get("options", {}))
         seeds = _seeds(options.pop("seed_everything", None) or sweep.get("seeds", self.content.get("seeds", 1)))
         training = self.content.get("training", {}) | sweep.get("training", {})
@@ -184,7 +184,7 @@ class Study:
                     yield (place, chosen.get("data.label_seed", 0)), settings, config
 
     def _on(self, dataset: Any, base: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-        """Return a configuration on a data set, and what tables call the data set."""
+        """Return a configuration with a data set, and the name of the data set in tables."""
         from unknot.training.settings import describe, find_class
 
         config, where = deepcopy(base), f"Study {self.name}, {name}"
@@ -208,7 +208,7 @@ class Study:
         return config, label
 
     def _check_options(self, config: str, base: Mapping[str, Any], options: Iterable[str]) -> None:
-        """Refuse options that the classes of a configuration do not take."""
+        """Raise an error for options that the classes of a configuration do not accept."""
         from pytorch_lightning import Trainer
 
         from unknot.training.settings import find_class
@@ -236,7 +236,7 @@ class Study:
         return content
 
     def _check(self) -> None:
-        """Raise an error for a wrong file before anything is trained."""
+        """Raise an error for an invalid file before anything is trained."""
         where = f"Study {self.name}"
         if not isinstance(self.content, dict):
             raise ValueError(f"{where}: expected keys such as datasets, seeds and sweeps, got {self.content!r:.80}.")
@@ -254,7 +254,7 @@ class Study:
 
 
 def find(path_or_name: str | Path) -> Path:
-    """A study's file: a path if there is such a file, else a bundled one of that name."""
+    """Return the file of a study: a path if it exists, else the bundled study of that name."""
     path = Path(path_or_name)
     if path.is_file():
         return path
@@ -265,7 +265,7 @@ def find(path_or_name: str | Path) -> Path:
 
 
 def name_of(config: Mapping[str, Any]) -> str:
-    """A hash of what determines the weights: not of the machine, of what is logged, or of how a number is written.
+    """Return a hash of what determines the weights, independent of the machine, of logging, and of number formats.
 
     >>> one = {"model": {"init_args": {"beta": 1}}, "seed_everything": 0, "trainer": {"max_steps": 10}}
     >>> same = {**one, "model": {"init_args": {"beta": 1.0}}, "trainer": {"max_steps": 10, "accelerator": "gpu"}}
@@ -279,7 +279,7 @@ def name_of(config: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The same value however it was written: 1 for 1.0, a class path for a class without arguments."""
+    """Return a canonical form: 1 for 1.0, a class path for a class without arguments."""
     if isinstance(value, dict):
         if value.keys() <= {"class_path", "init_args"} and not value.get("init_args"):
             return value.get("class_path")
@@ -290,7 +290,7 @@ def _plain(value: Any) -> Any:
 
 
 def _for_dataset(study: str, option: str, values: Any, dataset: str) -> list[Any]:
-    """The values of an option for a data set: a list for all of them, or one for each."""
+    """Return the values of an option for a data set, from a list for all or one for each."""
     if isinstance(values, list):
         return values
     if not isinstance(values.get(dataset), list):
@@ -312,12 +312,12 @@ def _seeds(seeds: Any, where: str = "") -> list[int]:
     whole = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
     listed = isinstance(seeds, list) and seeds and all(isinstance(seed, int) and seed >= 0 for seed in seeds)
     if not (whole or listed):
-        raise ValueError(f"{where}: `seeds` must be how many there are or a list of them, got {seeds!r}.")
+        raise ValueError(f"{where}: `seeds` must be a number of seeds or a list, got {seeds!r}.")
     return list(range(seeds)) if whole else list(seeds)
 
 
 def _parts(where: str, content: Mapping[str, Any]) -> None:
-    """Look at what a study and a sweep of it may both say."""
+    """Check the keys that a study and its sweeps have in common."""
     _seeds(content.get("seeds", 1), where)
     if "datasets" in content:
         _listed(where, content, "datasets")
@@ -347,7 +347,7 @@ def _parts(where: str, content: Mapping[str, Any]) -> None:
 
 def _listed(where: str, content: Mapping[str, Any], key: str) -> None:
     if not isinstance(content.get(key), list) or not content[key]:
-        raise ValueError(f"{where}: `{key}` must be a list of at least one.")
+        raise ValueError(f"{where}: `{key}` must be a list with at least one entry.")
 
 
 def _known(where: str, content: Mapping[str, Any], keys: set[str]) -> None:

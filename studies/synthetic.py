@@ -1,4 +1,4 @@
-"""Tables of results with known effects, to see what an analysis finds in a population of a given size."""
+"""Synthetic tables of results with known effects, to test analyses on populations of a given size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,20 +29,20 @@ def synthetic_results(
     seed: int = 0,
     weak: bool = True,
 ) -> pd.DataFrame:
-    """A table of the unsupervised study, and of a weakly supervised one, as if it had been trained.
+    """Return a table of results as if the unsupervised and a weakly-supervised study had been trained.
 
-    Every model has a latent quality: a part of its method, one of its setting, one of its seed. Metrics see it with
-    noise; downstream accuracy, unfairness, weak loss and reasoning follow from it; modularity and the ELBO do not.
+    Every model has a latent quality, the sum of effects of its method, setting and seed. Metrics measure it with noise;
+    downstream accuracy, unfairness, weak loss and reasoning depend on it; modularity and the ELBO do not.
 
     Args:
-        datasets: names; settings have effects of their own on each.
-        seeds: models of each setting.
+        datasets: names of data sets, each with its own effects of settings.
+        seeds: number of models of each setting.
         method_share: share of the variance of the quality that the method explains.
         setting_share: share that the strength explains beyond it.
         agreement: correlation of a metric with the quality.
         fairness: correlation of unfairness with the quality.
-        seed: of everything drawn.
-        weak: also models that learn from pairs, of higher quality.
+        seed: random seed.
+        weak: include models trained on pairs, which have higher quality.
 
     >>> synthetic_results(seeds=1, weak=False).shape[0]
     72

@@ -1,4 +1,4 @@
-"""The table of a study, computed from the files of its jobs; also while they run."""
+"""Table of a study, computed from the files of its jobs, also while they run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +17,17 @@ STATES = ("done", "failed", "running", "interrupted", "waiting")
 
 
 def results(*sources: str | Path) -> "pd.DataFrame":
-    """One row for each job of a study: its settings, how far it is, and its scores.
+    """Return one row for each job of a study: its settings, state and scores.
 
-    Columns are ``job``, ``dataset``, ``method``, ``config``, ``seed``, the options that differ by their names,
-    ``strength`` (the swept value of the method), ``status`` and one for each score; those of a protocol with a label
-    are called ``score@label``, and the losses on held-out batches ``val/...``. ``core_seconds`` is the processor time
-    of the training without the scores, ``commit`` that of the code.
+    Columns are ``job``, ``dataset``, ``method``, ``config``, ``seed``, the varying options by name, ``strength`` (the
+    swept value of the method), ``status`` and one for each score; those of a protocol with a label are called
+    ``score@label``, and the losses on held-out batches ``val/...``. ``core_seconds`` is the processor time of the
+    training without the scores, ``commit`` that of the code.
 
     Args:
-        sources: the folder of a study. Or several of them, also tables that were written before, such as the parts of a
-            study that ran on two machines: a job that more than one of them has is in the table once, as it is where it
-            is furthest, and with the scores of all.
+        sources: folder of a study, or several folders and tables, such as the parts of a study that ran on two
+            machines. A job that occurs in several of them has one row, from where it has progressed furthest, with the
+            scores of all.
     """
     try:
         import pandas as pd
@@ -39,7 +39,7 @@ def results(*sources: str | Path) -> "pd.DataFrame":
     if len(tables) == 1:
         return tables[0]
     table = pd.concat([table.dropna(axis=1, how="all") for table in tables], ignore_index=True)
-    table = table.copy()  # in one piece: hundreds of columns of several tables make pandas warn of their fragments
+    table = table.copy()  # at once: adding hundreds of columns one by one makes pandas warn about fragmentation
     furthest = table.iloc[table["status"].map(STATES.index).argsort(kind="stable")]
     merged = furthest.groupby("job", sort=False).first().loc[table["job"].unique()].reset_index()
     columns = dict.fromkeys(column for part in tables for column in part if column not in TOOK)
@@ -47,7 +47,7 @@ def results(*sources: str | Path) -> "pd.DataFrame":
 
 
 def _table(source: Path) -> "pd.DataFrame":
-    """The table of a folder, or one that was written."""
+    """Return the table of a folder, or a stored table."""
     import pandas as pd
 
     if not source.is_file():
@@ -61,7 +61,7 @@ def _table(source: Path) -> "pd.DataFrame":
 
 
 def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
-    """The rows of the table, in the order of the plan."""
+    """Return the rows of the table, in the order of the plan."""
     found = []
     columns: dict[str, None] = dict.fromkeys(["job"])
     for job in plan.jobs:
@@ -80,7 +80,7 @@ def rows(folder: Path, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _values(run: JobFolder, plan: Plan) -> dict[str, float]:
-    """Scores by column; none of a job whose file of scores is damaged, which its status says."""
+    """Return scores by column; for a damaged file of scores, none and a status that says so."""
     values: dict[str, float] = {}
     try:
         for protocol in plan.protocols:
@@ -94,12 +94,12 @@ def write_table(source: str | Path | Sequence[str | Path], path: str | Path | No
     """Write the table of a study.
 
     Args:
-        source: its folder, or several folders and tables to be merged, as :func:`results` takes them.
+        source: folder of the study, or several folders and tables to merge, as for :func:`results`.
         path: ``*.csv`` or ``*.parquet``; by default both are written, into the folder.
     """
     sources = [source] if isinstance(source, str | Path) else list(source)
     if not path and (len(sources) != 1 or Path(sources[0]).is_file()):
-        raise ValueError("Where shall the table of several go? Name a file, *.csv or *.parquet (--out).")
+        raise ValueError("A table of several sources needs a file: add --out FILE (*.csv or *.parquet).")
     table = results(*sources)
     paths = [Path(path)] if path else [Path(sources[0], "table.csv"), Path(sources[0], "table.parquet")]
     for path in paths:
@@ -112,7 +112,7 @@ def write_table(source: str | Path | Sequence[str | Path], path: str | Path | No
 
 
 def mixed(table: "pd.DataFrame") -> list[str]:
-    """Columns with values of several kinds, such as k = 1 and "rnd": Parquet has one kind for each column."""
+    """Return the columns with values of several types, such as k = 1 and "rnd"; Parquet needs one type per column."""
     return [
         name
         for name, column in table.items()
@@ -121,7 +121,7 @@ def mixed(table: "pd.DataFrame") -> list[str]:
 
 
 def counts(folder: Path, plan: Plan) -> dict[str, list[str]]:
-    """Names of jobs by state; all states but ``done`` only where there are any."""
+    """Return names of jobs by state; all states except ``done`` only if they occur."""
     by_state: dict[str, list[str]] = {state: [] for state in STATES}
     for job in plan.jobs:
         by_state[JobFolder(folder, job.name).state_of(plan.protocols)].append(job.name)

@@ -1,4 +1,4 @@
-"""The theorems of the disentanglement chapters as constructions that can be run.
+"""Theorems of the disentanglement chapters as executable constructions.
 
 * *Theoretical impossibility* (chapter "Unsupervised Learning of Disentangled Representations"): :class:`Entangling`.
 * *A perfect classifier need not be fair* (chapter "Fairness of Disentangled Representations"):
@@ -23,17 +23,17 @@ EDGE = 1e-15
 
 
 def reflection(dim: int, alpha: float) -> Floats:
-    """The Householder reflection A = I - 2 v vᵀ of the proof ``[dim, dim]``, without a zero entry.
+    """Householder reflection A = I - 2 v vᵀ of the proof ``[dim, dim]``, without a zero entry.
 
     v₁ = √α and v_i = √((1-α)/(d-1)). The thesis prints A_ij = -v_i v_j off the diagonal; it is -2 v_i v_j. An α of 0 or
-    1 would leave a coordinate alone, and ½ makes A₁₁ zero; the thesis takes α from (0, ½). For d = 2 the other diagonal
+    1 would not change one coordinate, and ½ makes A₁₁ zero; the thesis uses α in (0, ½). For d = 2 the other diagonal
     entry, 2α - 1, then differs from zero as well; for d > 2 it is 1 - 2(1-α)/(d-1), zero at α = (3-d)/2 ≤ 0 only.
 
     >>> reflection(2, 0.25).round(3).tolist()
     [[0.5, -0.866], [-0.866, -0.5]]
     """
     if dim < 2:
-        raise ValueError(f"One coordinate cannot be entangled with another: dim must be at least 2, got {dim}.")
+        raise ValueError(f"Entangling needs at least two coordinates: dim must be at least 2, got {dim}.")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must lie strictly between 0 and 1/2, where no entry of A is zero; got {alpha}.")
     v = np.full(dim, np.sqrt((1 - alpha) / (dim - 1)))
@@ -43,15 +43,15 @@ def reflection(dim: int, alpha: float) -> Floats:
 
 @dataclass(frozen=True)
 class Entangling:
-    """f(u) = g⁻¹(Φ(A Φ⁻¹(g(u)))), a bijection that mixes all coordinates of z and keeps its law: it cannot be noticed.
+    """Bijection f(u) = g⁻¹(Φ(A Φ⁻¹(g(u)))) that mixes all coordinates of z and preserves its distribution.
 
     g are the marginal distribution functions, so g(z) is uniform and Φ⁻¹(g(z)) standard normal; A is a rotation or
-    reflection, which a standard normal does not notice; the way back gives a variable of the same law as z. Since the A
-    of the thesis is its own inverse, so is f: **f(f(u)) = u**.
+    reflection, which preserves a standard normal; the inverse maps yield a variable with the distribution of z. Since
+    the A of the thesis is its own inverse, so is f: **f(f(u)) = u**.
 
     Args:
-        marginals: the law of each coordinate, frozen distributions of :mod:`scipy.stats`.
-        alpha: which member of the infinite family; in (0, ½).
+        marginals: distribution of each coordinate, as frozen distributions of :mod:`scipy.stats`.
+        alpha: parameter of the infinite family, in (0, ½).
 
     >>> f = Entangling([stats.uniform(), stats.expon()], alpha=0.3)
     >>> u = np.array([[0.2, 1.5]])
@@ -66,7 +66,7 @@ class Entangling:
 
     @property
     def matrix(self) -> Floats:
-        """A ``[d, d]``."""
+        """Matrix A ``[d, d]``."""
         return reflection(len(self.marginals), self.alpha)
 
     def __call__(self, u: Any) -> Floats:
@@ -79,12 +79,14 @@ class Entangling:
         return np.stack([law.rvs(size=n, random_state=rng) for law in self.marginals], axis=1)
 
     def density(self, u: Any) -> Floats:
-        """p(u) = Π p_i(u_i) of points ``[N, d]``, as ``[N]``."""
+        """Return p(u) = Π p_i(u_i) of points ``[N, d]``, as ``[N]``."""
         columns = zip(self.marginals, self._points(u).T, strict=True)
         return np.prod([law.pdf(column) for law, column in columns], axis=0)
 
     def jacobian(self, u: Any) -> Floats:
-        """∂f_i/∂u_j = A_ij D_j(u) / D_i(f(u)) with D_i = p_i / φ(Φ⁻¹(g_i)), at points ``[N, d]``, as ``[N, d, d]``."""
+        """Return ∂f_i/∂u_j = A_ij D_j(u) / D_i(f(u)) with D_i = p_i / φ(Φ⁻¹(g_i)), at points ``[N, d]``, as ``[N, d,
+        d]``.
+        """
         points = self._points(u)
         normal = self._to_normal(points)
         moved = normal @ self.matrix.T
@@ -98,7 +100,7 @@ class Entangling:
         return points
 
     def _to_normal(self, points: Floats) -> Floats:
-        # From whichever tail is nearer: the distribution function has no digits left close to one.
+        # From the nearer tail: the distribution function loses precision close to one.
         columns = []
         for law, column in zip(self.marginals, points.T, strict=True):
             below, above = (np.clip(p, EDGE, 1) for p in (law.cdf(column), law.sf(column)))
@@ -119,7 +121,7 @@ class Entangling:
 
 @dataclass(frozen=True)
 class PerfectClassifier:
-    """Treatment of the two groups of a sensitive variable by an optimal classifier; see :func:`perfect_classifier`."""
+    """Predictions of an optimal classifier for two groups of a sensitive variable; see :func:`perfect_classifier`."""
 
     posterior: float
     """c = p(y = 1 | x = 0), which is also how often it says 1 there."""
@@ -134,15 +136,15 @@ class PerfectClassifier:
 
 
 def perfect_classifier(b: float = 0.5, q: float = 0.5, separated: bool = False) -> PerfectClassifier:
-    """The theorem's example: y ~ Bern(b) and s ~ Bern(q) independent, and only x = min(y, s) is seen.
+    """Example of the theorem: independent y ~ Bern(b) and s ~ Bern(q), of which only x = min(y, s) is observed.
 
-    The classifier reports p(y | x) exactly, as a perfectly calibrated one does. Although y and s are independent, its
-    predictions depend on s, because x = 0 says less about y when s is likely to be 0.
+    The classifier predicts p(y | x) exactly, as a perfectly calibrated one does. Although y and s are independent, its
+    predictions depend on s, because x = 0 is less informative about y when s is likely to be 0.
 
     Args:
         b: p(y = 1).
         q: p(s = 1).
-        separated: whether it sees the disentangled code (y, s) instead; the gap is then 0.
+        separated: whether the disentangled code (y, s) is observed instead; the gap is then 0.
 
     >>> fair = perfect_classifier()
     >>> round(fair.posterior, 4), round(fair.gap, 4), round(fair.unfairness, 4)
@@ -157,7 +159,7 @@ def perfect_classifier(b: float = 0.5, q: float = 0.5, separated: bool = False) 
     posterior = (1 - q) * b / (1 - q * b)
     rate = (posterior, b + (1 - b) * posterior)
     overall = (1 - q) * rate[0] + q * rate[1]
-    distance = [abs(r - overall) for r in rate]  # total variation of two Bernoulli laws
+    distance = [abs(r - overall) for r in rate]  # total variation of two Bernoulli distributions
     return PerfectClassifier(
         posterior,
         rate,
@@ -168,11 +170,11 @@ def perfect_classifier(b: float = 0.5, q: float = 0.5, separated: bool = False) 
 
 
 def isolation_probability(d: int, k: int) -> float:
-    """P(S ∩ S′ = {i}) for two independent sets of d - k shared factors, each uniform: the theorem needs it positive.
+    """P(S ∩ S′ = {i}) for two independent uniform sets of d - k shared factors, which must be positive in the theorem.
 
         C(d-1, d-k-1) C(k, d-k-1) / C(d, d-k)²
 
-    It is positive exactly if k ≥ (d-1)/2, where k is the number of factors that change. As stated, the theorem of
+    It is positive if and only if k ≥ (d-1)/2, where k is the number of factors that change. As stated, the theorem of
     identifiability therefore does not cover one changed factor among four or more; see :func:`condition_holds`.
 
     >>> [isolation_probability(5, k).__round__(2) for k in (1, 2, 3, 4)]
@@ -185,10 +187,10 @@ def isolation_probability(d: int, k: int) -> float:
 
 
 def condition_holds(d: int, k: int) -> bool:
-    """Return whether the theorem's condition holds for k changed factors of d, sets drawn uniformly.
+    """Return whether the theorem's condition holds for k changed factors of d, with sets drawn uniformly.
 
-    The condition is sufficient and not necessary: where it fails, factors can still be identifiable, as they are for
-    one changed factor among four.
+    The condition is sufficient but not necessary: if it fails, factors can still be identifiable, as for one changed
+    factor among four.
 
     >>> condition_holds(3, 1), condition_holds(5, 1), condition_holds(5, 2)
     (True, False, True)
@@ -197,7 +199,7 @@ def condition_holds(d: int, k: int) -> bool:
 
 
 def is_identifiable(d: int, k: int) -> bool:
-    """Return :func:`condition_holds`, under a name that says too much."""
+    """Deprecated name of :func:`condition_holds`."""
     warnings.warn(
         "is_identifiable is renamed: use condition_holds, as the condition is sufficient and not necessary.",
         DeprecationWarning,
@@ -207,7 +209,7 @@ def is_identifiable(d: int, k: int) -> bool:
 
 
 def sample_pairs(marginals: Sequence[Any], k: int, n: int, seed: int = 0) -> tuple[Floats, Floats]:
-    """Pairs of latents, each ``[n, d]``, that differ in k coordinates drawn uniformly for each pair.
+    """Sample pairs of latents, each ``[n, d]``, that differ in k coordinates drawn uniformly for each pair.
 
     >>> first, second = sample_pairs([stats.norm()] * 4, k=1, n=100)
     >>> set((first != second).sum(1).tolist())
@@ -223,8 +225,8 @@ def sample_pairs(marginals: Sequence[Any], k: int, n: int, seed: int = 0) -> tup
 def shared_coordinates(first: Any, second: Any, tolerance: float = 1e-9) -> NDArray[np.integer[Any]]:
     """Number of coordinates in which two codes ``[N, d]`` agree, for each pair ``[N]``.
 
-    What singles cannot tell apart, pairs can: the true codes of a pair share d - k coordinates, in any order and after
-    any monotone maps; those of :class:`Entangling` share none.
+    Pairs separate what single observations cannot: the true codes of a pair share d - k coordinates, in any order and
+    after any monotone maps; those of :class:`Entangling` share none.
 
     >>> shared_coordinates([[1.0, 2.0]], [[1.0, 3.0]]).tolist()
     [1]
@@ -236,7 +238,7 @@ def shared_coordinates(first: Any, second: Any, tolerance: float = 1e-9) -> NDAr
 
 
 def threshold_shared(distance: Any) -> NDArray[np.bool_]:
-    """Ada-GVAE's guess of what a pair shares: δ_i < ½ (max δ + min δ), for distances δ ``[N, d]``.
+    """Ada-GVAE's estimate of the shared coordinates: δ_i < ½ (max δ + min δ), for distances δ ``[N, d]``.
 
     >>> threshold_shared([[0.0, 0.1, 4.0], [0.0, 1.0, 4.0]]).tolist()
     [[True, True, False], [True, True, False]]
@@ -246,19 +248,19 @@ def threshold_shared(distance: Any) -> NDArray[np.bool_]:
 
 
 def heuristic_success(sizes: Sequence[int], k: int, n: int = 100_000, seed: int = 0, keep_value: bool = True) -> float:
-    """Share of pairs in which the threshold finds exactly the changed factors of a perfect code, at best.
+    """Share of pairs in which the threshold finds exactly the changed factors of a perfect code.
 
     The codes are the factor values in units of their standard deviation, with equal posterior variances, so that δ_i is
-    proportional to the squared change. The thesis says that a disentangled encoder's changes are found for any k; that
-    holds for one factor only, since a change smaller than 1/√2 of the largest counts as none. Pairs that happen to be
-    identical are left out: with all distances zero there is nothing to find.
+    proportional to the squared change. According to the thesis, the changes of a disentangled encoder are found for any
+    k; this holds only for one factor, since a change below 1/√2 of the largest is not detected. Pairs that happen to be
+    identical are left out.
 
     Args:
         sizes: number of values of each factor.
-        k: factors that are re-drawn.
-        n: pairs.
-        seed: of the draw.
-        keep_value: whether a re-drawn factor may take its old value again, as in the pairs of the thesis; else exactly
+        k: number of resampled factors.
+        n: number of pairs.
+        seed: random seed.
+        keep_value: whether a resampled factor may keep its old value, as in the pairs of the thesis; otherwise exactly
             k factors change.
 
     >>> heuristic_success((3, 6, 40, 32, 32), k=1, n=1000)
@@ -272,6 +274,6 @@ def heuristic_success(sizes: Sequence[int], k: int, n: int = 100_000, seed: int 
     step = rng.integers(0 if keep_value else 1, values, size=first.shape)  # to a uniformly drawn value
     second = np.where(redrawn, (first + step) % values, first)
     changed = second != first
-    delta = (second - first) ** 2 * 12 / (values**2 - 1)  # a uniform law on n values has variance (n² - 1)/12
+    delta = (second - first) ** 2 * 12 / (values**2 - 1)  # a uniform distribution on n values has variance (n² - 1)/12
     found = (threshold_shared(delta) == ~changed).all(1)
     return float(found[changed.any(1)].mean())

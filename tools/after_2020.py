@@ -1,4 +1,4 @@
-"""The generated parts of ``docs/studies/after_2020.md`` and ``shifts.md``: tables of studies, and what they show."""
+"""Generated parts of ``docs/studies/after_2020.md`` and ``shifts.md``: tables of studies, and their findings."""
 
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ OTHER = "@independent"
 LOSS = "val/reconstruction"
 METHODS = ("BetaVAE", "BetaTCVAE", "FactorVAE", "AdaGVAE", "HFSVAE", "SlowVAE", "QLAE")
 SEEDS = 2
-NOTHING = 0.1  # InfoE of latents that tell next to nothing
+NOTHING = 0.1  # InfoE of latents with almost no information
 SAME = 0.01
 
 
 def block(folder: Path) -> str:
-    """Tables for each law, and how much training took."""
+    """Return tables for each distribution, and the cost of training."""
     table = load_results(NAME)
     about = bundled_tables.about(NAME)
     parts = [
@@ -70,7 +70,7 @@ def shifts(name: str, other: str, scores: dict[str, str]) -> str:
 
 
 def _missing(table: pd.DataFrame, about: dict[str, Any]) -> str:
-    """Name the methods and seeds that are not trained yet."""
+    """Return the methods and seeds that are not trained yet."""
     if about["models"] == about["planned"]:
         return ""
     absent = [label(method) for method in METHODS if method not in set(table.method)]
@@ -80,7 +80,7 @@ def _missing(table: pd.DataFrame, about: dict[str, Any]) -> str:
 
 
 def _of_law(table: pd.DataFrame, law: str) -> str:
-    """Scores of the models that were trained on a law: mean over seeds, on this law and on independent factors."""
+    """Return scores of the models trained on a distribution: means over seeds, on it and on independent factors."""
     of = table[table.dataset == law]
     if of.empty:
         return ""
@@ -103,7 +103,7 @@ def _of_law(table: pd.DataFrame, law: str) -> str:
 
 
 def _mean(values: pd.Series) -> str:
-    """Mean over seeds; of two, half their difference too."""
+    """Format the mean over seeds; for two seeds, also half their difference."""
     text = f"{values.mean():.2f}"
     return f"{text} ± {(values.max() - values.min()) / 2:.2f}" if len(values) > 1 else text
 
@@ -144,7 +144,7 @@ def _moves(what: str, before: pd.Series, after: pd.Series) -> str:
 
 
 def _permuted(table: pd.DataFrame) -> str:
-    """InfoM of the same latents against permuted factors, beside what it is."""
+    """Return InfoM of the same latents with permuted factors, next to the original."""
     column = "infomec_permuted" + OTHER
     lines = ["| model | InfoM | InfoM, factors permuted |", "|---|---|---|"]
     for method, group in sorted(table.groupby("method"), key=lambda item: str(item[0])):

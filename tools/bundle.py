@@ -1,4 +1,4 @@
-"""Make the bundled checkpoints from trainings: ``recipes.yaml`` says what trained each.
+"""Build the bundled checkpoints from training runs, as specified in ``recipes.yaml``.
 
 python tools/bundle.py                                 # all whose training is in runs/, from there
 python tools/bundle.py betavae-dsprites32 --train   # train it first, where it is not there
@@ -64,16 +64,16 @@ def ship(
     num_test: int = 5_000,
     repeats: int = 1,
 ) -> Scores:
-    """Write a trained model as a checkpoint to ship, scored and drawn, and give its scores.
+    """Write a trained model as a bundled checkpoint with scores and pictures, and return its scores.
 
     Args:
-        name: of the checkpoint.
-        trained: the model and what is known about its training.
+        name: name of the checkpoint.
+        trained: the model and the record of its training.
         output: parent of the folder to write.
-        metrics: that the card shall have; those that the training has brought along are not computed again.
+        metrics: metrics of the card; those stored with the training are not computed again.
         num_train: samples that the scores are fitted on.
         num_test: samples that they are tested on.
-        repeats: draws of these samples; with more than one the card tells their spread.
+        repeats: repetitions; with more than one, the card states their standard deviation.
     """
     model = load(trained.model)
     model.trained_on = trained.scored_on or model.trained_on  # what the page draws and `unknot evaluate` scores by
@@ -126,11 +126,11 @@ def ship(
 
 
 def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDLED) -> Scores:
-    """Score what a bundled card does not tell yet, by the draws that it was scored by, and give what was new.
+    """Compute the scores that a bundled card lacks, with its protocol, and return the new ones.
 
     Args:
-        name: of a checkpoint in ``output``.
-        metrics: that its card shall have.
+        name: name of a checkpoint in ``output``.
+        metrics: metrics that its card must have.
         output: parent of its folder.
     """
     folder = output / name
@@ -147,7 +147,7 @@ def add_scores(name: str, metrics: Sequence[str] = METRICS, output: Path = BUNDL
 
 
 def write_card_of(name: str, facts: Facts | None = None, output: Path = BUNDLED) -> None:
-    """Write the card of a bundled checkpoint again, from its own facts or from others."""
+    """Rewrite the card of a bundled checkpoint, from its own facts or from others."""
     folder = output / name
     old = read_card((folder / CARD).read_bytes())
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CARD]
@@ -158,7 +158,7 @@ def write_card_of(name: str, facts: Facts | None = None, output: Path = BUNDLED)
 
 
 def _in_half(model: Model, measure: Callable[[], Scores], notes: list[str]) -> tuple[bool, Scores]:
-    """Round the weights to half precision if the scores stay within their noise; whether it did, and its scores."""
+    """Round the weights to half precision if the scores stay within noise; return whether it did, and the scores."""
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     full = measure()
     with torch.no_grad():
@@ -185,7 +185,7 @@ def _scores(
     repeats: int,
     half: bool,
 ) -> Scores:
-    """Return the scores that the training brought along, if they hold for these weights and draws, and the others."""
+    """Return the scores stored with the training, if they belong to these weights and samples, and the others."""
     protocol, brought = brought_along.get("protocol", {}), brought_along.get("scores", {})
     draws: dict[str, Any] = {"num_train": train, "num_test": test, "seed": 0, "repeats": repeats}
     same = repeats == 1 and all(protocol.get(key) == value for key, value in draws.items())  # jobs keep no spread
@@ -201,7 +201,7 @@ def _scores(
 
 
 def _in_order(scores: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
-    """Scores in the order of the metrics, and then what is of none of them."""
+    """Return scores in the order of the metrics, then all others."""
     order = [name for metric in metrics for name in scores if _is_of(metric, name)]
     return {name: scores[name] for name in dict.fromkeys([*order, *scores])}
 
@@ -211,7 +211,7 @@ def _is_of(metric: str, name: str) -> bool:
 
 
 def _draw(model: Model, dataset: GroundTruthDataset, folder: Path, samples: int) -> None:
-    """Traversals, reconstructions, and which code tells of which factor."""
+    """Draw traversals, reconstructions and the factor-code matrix."""
     with evaluation_mode(model):
         images = dataset.observe(dataset.factor_space.sample(64, torch.Generator().manual_seed(0)))
         model.draw(images, folder)
@@ -222,7 +222,7 @@ def _draw(model: Model, dataset: GroundTruthDataset, folder: Path, samples: int)
 
 
 def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
-    """Average precision of sets on new scenes, and how well what slots attend to, or their masks, are the objects."""
+    """Return average precision of sets on new scenes, and mask scores of the slots' attention or masks."""
     most = min(10, model.num_slots - ("slots" in model.capabilities))  # masks need a slot for the background
     scenes = held_out_scenes(tuple(model.image_shape[1:]), n=num_test, most=most)
     parts = []
@@ -238,7 +238,7 @@ def scene_scores(model: Any, num_test: int = 512, draws: int = 3) -> Scores:
 
 
 def _validated(history: Path | None, model: Model) -> Scores:
-    """Return the last validation scores of a model that ``evaluate`` does not score, losses aside."""
+    """Return the last validation scores of a model that ``evaluate`` does not score, except losses."""
     scores = Scores(protocol={"dataset": model.trained_on or "", "data": "as in validation while it trained"})
     if history is None:
         return scores
@@ -252,7 +252,7 @@ def _validated(history: Path | None, model: Model) -> Scores:
 
 
 def _draw_batch(model: Model, settings: Path, folder: Path) -> None:
-    """Draw what the model does with the first batch of its validation data."""
+    """Draw the output of the model for the first batch of its validation data."""
     data: Any = build(yaml.safe_load(settings.read_text(encoding="utf-8"))["data"])
     data.prepare_data()
     data.setup("validate")
@@ -263,7 +263,7 @@ def _draw_batch(model: Model, settings: Path, folder: Path) -> None:
 
 
 def _settings(source: Path, target: Path) -> Path:
-    """The configuration of a run without what belongs to the machine that it ran on."""
+    """Return the configuration of a run without machine-specific settings."""
     settings = yaml.safe_load(source.read_text(encoding="utf-8"))
     settings.pop("ckpt_path", None)
     settings["trainer"].pop("default_root_dir", None)
@@ -272,7 +272,7 @@ def _settings(source: Path, target: Path) -> Path:
 
 
 def _history(sources: Sequence[Path], target: Path) -> Path:
-    """Join the logs of all parts of a run; the rows of a resumed part replace those of the same steps."""
+    """Join the logs of all parts of a run; rows of a resumed part replace those of the same steps."""
     rows: list[dict[str, str]] = []
     for source in sources:
         with source.open(newline="") as file:
@@ -289,7 +289,7 @@ def _history(sources: Sequence[Path], target: Path) -> Path:
 
 
 def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
-    """Train what a recipe says, where it is not there already, into the folder that it is looked for in."""
+    """Train a recipe, unless it is trained, in the folder where it is looked up."""
     if recipe.fit is None:
         from unknot.studies.jobs.runner import prepare, run
         from unknot.studies.study import Study
@@ -304,19 +304,26 @@ def train(recipe: Recipe, runs: Path, options: Sequence[str] = ()) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command that the module's docstring shows."""
+    """Run the command described in the module's docstring."""
     recipes = read_recipes()
     parser = argparse.ArgumentParser(prog="python tools/bundle.py", description="Make bundled checkpoints.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of recipes.yaml (default: all)")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings are (default: %(default)s)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names in recipes.yaml (default: all)")
     parser.add_argument(
-        "--from", type=Path, nargs="+", dest="source", metavar="DIR", help="of this one; its parts in order"
+        "--runs", type=Path, default=Path("runs"), help="folder of the training runs (default: %(default)s)"
     )
-    parser.add_argument("--train", action="store_true", help="train what is not there")
+    parser.add_argument(
+        "--from",
+        type=Path,
+        nargs="+",
+        dest="source",
+        metavar="DIR",
+        help="training run to use, as one or more parts in order",
+    )
+    parser.add_argument("--train", action="store_true", help="train missing runs")
     parser.add_argument("--new", action="store_true", help="only those that are not bundled yet")
     parser.add_argument("--add-scores", action="store_true", help="measure what bundled cards lack, without training")
-    parser.add_argument("--cards", action="store_true", help="only write the cards again, by the template of today")
-    parser.add_argument("--repeats", type=int, default=1, help="draws of the samples of its scores")
+    parser.add_argument("--cards", action="store_true", help="only rewrite the cards with the current template")
+    parser.add_argument("--repeats", type=int, default=1, help="repetitions of the scores")
     parser.add_argument("--metrics", nargs="+", default=METRICS, metavar="SCORE", help="of models of latents")
     parser.add_argument("--samples", nargs=2, type=int, default=(10_000, 5_000), metavar=("TRAIN", "TEST"))
     parser.add_argument("--output", type=Path, default=BUNDLED, metavar="DIR", help="(default: %(default)s)")
@@ -324,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [name for name in arguments.names if name not in recipes]:
         parser.error(f"{', '.join(unknown)}: not in recipes.yaml, which has {', '.join(recipes)}")
     if arguments.source and len(arguments.names) != 1:
-        parser.error("--from is of one checkpoint: name it")
+        parser.error("--from applies to one checkpoint: give its name")
     bundled = arguments.names or [name for name in recipes if (arguments.output / name / CARD).is_file()]
     if arguments.cards:
         for name in bundled:

@@ -43,7 +43,7 @@ def findings(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print all findings, and return how the check ended."""
+    """Print all findings, and return the exit code."""
     command = ["git", "ls-files", "-z", *sys.argv[1:]]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     texts = [name for name in names if Path(name).suffix in SUFFIXES and not name.startswith(ELSEWHERE)]

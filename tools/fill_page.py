@@ -1,4 +1,4 @@
-"""Put generated text into a page: scripts that write tables share this."""
+"""Insert generated text into a page, for all scripts that write tables."""
 
 
 def fill(page: str, source: str, text: str) -> str:

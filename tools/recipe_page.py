@@ -1,4 +1,4 @@
-"""Fill the table of docs/recipe.md: MIG and DCI of short trainings by the processor time that they took.
+"""Fill the table of docs/recipe.md: MIG and DCI of short training runs by their processor time.
 
 python tools/recipe_page.py                              # write the table from docs/recipe.json
 python tools/recipe_page.py RUNS                         # first take up the runs of a folder, *.json
@@ -28,7 +28,7 @@ SCORES = ("mig", "dci", "dci_completeness", "dci_informativeness_test")
 
 
 def train(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Train a choice, scored at each quarter of the way."""
+    """Train a choice, with scores after each quarter."""
     import pytorch_lightning as pl
     import torch
 
@@ -46,7 +46,7 @@ def train(spec: dict[str, Any], seed: int) -> dict[str, Any]:
     log: list[dict[str, Any]] = []
 
     class Score(pl.Callback):
-        """Takes the processor time at each quarter, and then scores, with the clock stopped."""
+        """Callback that records the processor time at each quarter, and then scores with the clock stopped."""
 
         def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
             self.start = time.process_time()
@@ -84,7 +84,7 @@ def train(spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def collect(folder: Path, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs of a folder after those that are known; one of the same choice and seed takes the place of the old."""
+    """Return known runs with those of a folder added; a run with the same choice and seed replaces the old one."""
     runs = {(run["spec"]["name"], run["seed"]): run for run in known}
     for path in sorted(folder.rglob("*.json")):
         run = json.loads(path.read_text())
@@ -98,7 +98,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """One row for each choice at 32 × 32 and time, averaged over its seeds; models in the order in which they come."""
+    """Return one row for each choice at 32 × 32 and time, averaged over seeds, with models in order of appearance."""
     runs = [run for run in runs if run["spec"].get("size", 32) == 32]
     rows = ["| model | choice | core-seconds | seeds | MIG | DCI disentanglement |", "|---|---|---|---|---|---|"]
     choices: dict[str, list[dict[str, Any]]] = {}
@@ -144,7 +144,7 @@ def choice(spec: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Train or collect where a folder is given, and fill the page."""
+    """Train or collect runs if a folder is given, and fill the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?")
     parser.add_argument("--train", metavar="SPEC")

@@ -18,12 +18,12 @@ LIST = Path(__file__).parent / "recipes.yaml"
 
 
 class NotTrained(FileNotFoundError):
-    """The training that a checkpoint is made of is not there, or not done; the message says what is missing."""
+    """The training run of a checkpoint does not exist or is unfinished; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model and what is known about its training."""
+    """Trained model with the record of its training."""
 
     model: Path
     settings: Path
@@ -43,11 +43,11 @@ class Recipe:
     """Recipe that trains a bundled checkpoint.
 
     Args:
-        name: of the checkpoint.
+        name: name of the checkpoint.
         fit: options of ``unknot fit``; or
-        study: name of a study, one of whose jobs it is.
+        study: name of a study that contains its job.
         where: settings of that job, as columns of the study's table.
-        best: where several jobs have them, the score that is highest.
+        best: score that selects among several jobs with these settings.
         scored_on: name of the data set that it is scored and shown on, where that is not the one it was trained on.
         note: sentence on its training, for the card.
     """
@@ -65,7 +65,7 @@ class Recipe:
             raise ValueError(f"{self.name}: expected either `fit`, options of the command, or `study` and `where`.")
 
     def find(self, runs: Path) -> Trained:
-        """The training among ``runs``, each in a folder of its study's name or of the checkpoint's."""
+        """Find the training below ``runs``, in a folder named for the study or the checkpoint."""
         if self.study is not None:
             return self.read([runs / self.study])
         finished = [run for run in RunFolder.find(runs / self.name) if run.is_trained()]
@@ -74,13 +74,13 @@ class Recipe:
         return self.read([finished[-1].path])
 
     def read(self, folders: Sequence[Path]) -> Trained:
-        """The training in a folder: of a run (or of its parts in order), of a job, or of a study that has the job."""
+        """Read the training in a folder: of a run (or of its parts in order), of a job, or of a study with the job."""
         last = folders[-1]
         if (last / "plan.json").is_file():
             return self._of_study(last)
         run = RunFolder(last)
         if self.study is not None and not run.exists():
-            raise NotTrained(f"{last} is no folder of a study; train it with: unknot study run {self.study}")
+            raise NotTrained(f"{last} is not the folder of a study; train it with: unknot study run {self.study}")
         if not run.is_trained():
             raise NotTrained(f"{last} has no trained model")
         curves = tuple(curve for folder in folders if (curve := RunFolder(folder).curve))
@@ -89,7 +89,7 @@ class Recipe:
         return replace(_trained(run, command, curves, notes), scored_on=self.scored_on)
 
     def only(self, plan: "Plan") -> "Plan":
-        """The part of a study's plan that the checkpoint needs."""
+        """Return the part of a study's plan that the checkpoint needs."""
         from unknot.studies.plan import Plan
 
         return Plan(plan.study, self._jobs(plan), plan.bytes_per_job)
@@ -144,7 +144,7 @@ class Recipe:
 
 
 def _trained(run: RunFolder, command: str, curves: tuple[Path, ...], notes: tuple[str, ...]) -> Trained:
-    """Return what is known about a finished run."""
+    """Return the record of a finished run."""
     record = run.record()
     return Trained(
         run.model,
@@ -159,7 +159,7 @@ def _trained(run: RunFolder, command: str, curves: tuple[Path, ...], notes: tupl
 
 
 def read_recipes(path: Path = LIST) -> dict[str, Recipe]:
-    """The list of bundled checkpoints.
+    """Return the recipes of bundled checkpoints.
 
     >>> recipes = read_recipes()
     >>> recipes["betavae-dsprites32"].study

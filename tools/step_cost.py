@@ -1,4 +1,4 @@
-"""Processor time of a training step of the models that came after the thesis, relative to a β-VAE.
+"""Processor time of a training step of models published after the thesis, relative to a β-VAE.
 
     python tools/step_cost.py
 
@@ -16,11 +16,11 @@ import torch
 from unknot import zoo
 
 SHAPE = (1, 32, 32)
-STEPS = 3  # of a block
+STEPS = 3  # steps of a block
 
 
 def step_of(model: Any, batch: Any) -> Callable[[], None]:
-    """One training step, as a function."""
+    """Return a function that runs one training step."""
     optimizer = model.configure_optimizers()
     optimizer = optimizer["optimizer"] if isinstance(optimizer, dict) else optimizer
     optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer[0][0]

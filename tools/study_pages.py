@@ -1,4 +1,4 @@
-"""The parts of ``docs/studies/*.md`` that hold numbers, each computed from tables of results.
+"""Generated parts of ``docs/studies/*.md``, computed from tables of results.
 
 ``python tools/study_pages.py docs/studies`` rewrites every part between ``<!-- generated: NAME -->`` and
 ``<!-- end of NAME -->``; a test compares pages with what would be written.
@@ -34,7 +34,7 @@ WEAK_COLUMNS = ("mig", "dci", "sap", *(f"downstream_gbt_{size}" for size in (10,
 
 
 def rewrite(page: str, folder: Path) -> str:
-    """A page with every generated part as it should be."""
+    """Return a page with every generated part up to date."""
 
     def part(match: re.Match[str]) -> str:
         return f"{match[1]}{BLOCKS[match['name']](folder).strip()}\n{match[3]}"
@@ -43,7 +43,7 @@ def rewrite(page: str, folder: Path) -> str:
 
 
 def figures(page: str) -> tuple[int, list[str]]:
-    """Count the measured numbers in the generated parts of a page, and return those outside of them."""
+    """Return the number of measured numbers in the generated parts of a page, and those outside of them."""
     generated = sum(len(FIGURE.findall(match[0])) for match in GENERATED.finditer(page))
     rest = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", " ", GENERATED.sub("", page), flags=re.DOTALL)
     return generated, FIGURE.findall(rest)
@@ -51,7 +51,7 @@ def figures(page: str) -> tuple[int, list[str]]:
 
 @cache
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
-    """All bundled tables by name, and that of set prediction."""
+    """Return all bundled tables by name, and that of set prediction."""
     found = {name: load_results(name) for name in bundled_tables.names()}
     if (folder / "sets.csv").is_file():
         found["sets"] = pd.read_csv(folder / "sets.csv")
@@ -60,7 +60,7 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
 
 @cache
 def findings(folder: Path) -> list[claims.Finding]:
-    """Every claim, decided on the bundled tables."""
+    """Decide every claim on the bundled tables."""
     return claims.decide(tables(folder))
 
 
@@ -114,7 +114,9 @@ def _all_methods(folder: Path) -> str:
 
 
 def _variance(folder: Path) -> str:
-    """Variance explained, with all methods, without one that does not reconstruct, and with it where it does."""
+    """Explained variance with all methods, without one that does not reconstruct, and with a reconstructing variant of
+    it.
+    """
     there = tables(folder)
     of = {
         (f"`{name}`", "without AnnealedVAE" if without else "all methods"): there[name].query("method != @without")
@@ -143,7 +145,7 @@ def _variance(folder: Path) -> str:
 
 
 def _annealed(folder: Path) -> str:
-    """AnnealedVAE and DIP-VAE-I by how long they are trained."""
+    """AnnealedVAE and DIP-VAE-I by length of training."""
     columns = {
         "elbo_reconstruction": "reconstruction",
         "elbo_kl": "KL",
@@ -170,7 +172,7 @@ def _annealed(folder: Path) -> str:
 
 
 def _weak_loss(folder: Path) -> str:
-    """Correlations of the weak loss: of all models together, and inside one kind of pairs."""
+    """Correlations of the weak loss: over all models, and inside one kind of pairs."""
     table = tables(folder)["weak32"]
     models = Population(table).methods(*ADAPTIVE).frame
     pooled = rank_correlations(models, ["weak_reconstruction"], list(WEAK_COLUMNS), resamples=2).set_index("column").rho
@@ -193,7 +195,7 @@ def _weak_loss(folder: Path) -> str:
 
 
 def _pick(folder: Path) -> str:
-    """The adaptive model of the lowest weak loss beside the others of its kind of pairs."""
+    """Adaptive model with the lowest weak loss, next to the others of its kind of pairs."""
     frame = Population(tables(folder)["weak32"]).methods(*ADAPTIVE).by_pairs().frame
     lines = [
         "| pairs | models | | the pick | median | best | models that are better |",
@@ -246,8 +248,8 @@ def _chance(folder: Path) -> str:
 
 
 def _adjusted(folder: Path) -> str:
-    """Adjusted metrics with adjusted unfairness, where a model is its own neighbour and where not."""
-    from unknot.metrics.functional import adjusted  # brings torch
+    """Adjusted metrics and adjusted unfairness, with and without a model as its own neighbour."""
+    from unknot.metrics.functional import adjusted  # imports torch
 
     lines = ["| | without the model itself | with it, as the thesis says |", "|---|---|---|"]
     for name in POPULATIONS:
@@ -375,7 +377,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 
 
 def pages(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Every page with its text as it should be."""
+    """Return every page with its text up to date."""
     for path in sorted(folder.glob("*.md")):
         yield path, rewrite(path.read_text(encoding="utf-8"), folder)
 

@@ -1,4 +1,4 @@
-"""Pictures of the theorems: ``python tools/theory_figures.py --out FOLDER``."""
+"""Figures of the theorems: ``python tools/theory_figures.py --out FOLDER``."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ DSPRITES = (3, 6, 40, 32, 32)
 
 
 def impossibility() -> Figure:
-    """Two sets of latents of one law, of which each looks entangled to the other."""
+    """Draw two sets of latents with the same distribution, each entangled relative to the other."""
     f = Entangling([stats.uniform()] * 2)
     z = f.sample(10_000)
     other = f(z)
@@ -55,7 +55,7 @@ def impossibility() -> Figure:
 
 
 def fairness() -> Figure:
-    """Rate at which an optimal classifier predicts 1 in each group, from what it sees."""
+    """Draw the rate at which an optimal classifier predicts 1 in each group, by what it observes."""
     figure = Figure(figsize=(7.5, 3), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 4])
     cases = {"sees min(y, s)": perfect_classifier(), "sees y and s apart": perfect_classifier(separated=True)}
@@ -78,7 +78,7 @@ def fairness() -> Figure:
 
 
 def identifiability() -> Figure:
-    """Codes that pairs tell apart, the condition of the theorem, and pairs whose changes the threshold finds."""
+    """Draw codes separated by pairs, the condition of the theorem, and pairs whose changes the threshold finds."""
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     axes = figure.subplots(1, 3)
     first, second = sample_pairs([stats.uniform()] * 5, k=1, n=2000)

@@ -1,4 +1,4 @@
-"""The analyses of the disentanglement chapters, each a pure function of a table of results.
+"""Analyses of the disentanglement chapters, each a pure function of a table of results.
 
 >>> import pandas as pd
 >>> from unknot.studies.analyses import metric_agreement

@@ -74,8 +74,8 @@ def unfairness(population: Population, resamples: int, seed: int) -> Result:
 
 
 def _adjusted(population: Population, columns: list[str]) -> Population:
-    """The population with columns reduced by the mean of the five models nearest in accuracy, per data set."""
-    from unknot.metrics.functional import adjusted  # brings torch, which no other analysis needs
+    """Return the population with columns reduced by the mean of the five models closest in accuracy, per data set."""
+    from unknot.metrics.functional import adjusted  # imports torch, which no other analysis needs
 
     result = population.only(slice(None))
     frame = result.frame
@@ -98,7 +98,7 @@ def _adjusted(population: Population, columns: list[str]) -> Population:
     "still go with less unfairness, if weaker.",
 )
 def adjusted_metrics(population: Population, resamples: int, seed: int) -> Result:
-    """Correlations of scores after subtracting the mean of the five models nearest in accuracy."""
+    """Correlations of scores after subtracting the mean of the five models closest in accuracy."""
     models = population.unsupervised if population.unsupervised.has("unfairness") else population
     models.need("unfairness", ACCURACY, why="score the models with unfairness and downstream_gbt")
     metrics = models.metrics()
@@ -158,7 +158,7 @@ def adjusted_metrics(population: Population, resamples: int, seed: int) -> Resul
     "It is fairer 84.2 % of the time; the thesis does not say of what.",
 )
 def fairness_selection(population: Population, resamples: int, seed: int) -> Result:
-    """Both readings of the 84.2 %: two random models of a data set, and the best of a seed against a random one."""
+    """Two readings of the 84.2 %: two random models of a data set, and the best of a seed against a random one."""
     models = population.unsupervised if population.unsupervised.has("unfairness") else population
     models.need("unfairness", ACCURACY, why="score the models with unfairness and downstream_gbt")
     lines, drawn, scatter = [], [], {}

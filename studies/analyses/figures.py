@@ -1,4 +1,4 @@
-"""The kinds of figures that the analyses draw."""
+"""Figures drawn by the analyses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +18,10 @@ MOST_DOTS = 2000
 def panels(
     figure: Figure | SubFigure, titles: Sequence[str], height: float = 2.8, width: float = 3.2, across: int = 0
 ) -> list[Axes]:
-    """One axis for each title, in rows of four or of ``across``."""
+    """Return one axis for each title, in rows of four or of ``across``."""
     across = min(across or PANELS_IN_A_ROW, len(titles))
     down = -(-len(titles) // across)
-    if isinstance(figure, Figure):  # a part of a figure has the size it is given
+    if isinstance(figure, Figure):  # a subfigure has a fixed size
         figure.set_size_inches(max(4.5, width * across), height * down + 0.3)
     axes = [figure.add_subplot(down, across, place + 1) for place in range(len(titles))]
     for axis, title in zip(axes, titles, strict=True):
@@ -32,7 +32,7 @@ def panels(
 
 
 def grid(figure: Figure | SubFigure, titles: Sequence[str]) -> list[Axes]:
-    """Panels named ``data set, score``: a row for each data set if there are many."""
+    """Return panels named ``data set, score``: a row for each data set if there are many."""
     scores = list(dict.fromkeys(title.rpartition(", ")[2] for title in titles))
     if len(titles) > 8 and len(titles) % len(scores) == 0:
         return panels(figure, titles, height=1.6, width=1.7, across=len(scores))
@@ -40,7 +40,7 @@ def grid(figure: Figure | SubFigure, titles: Sequence[str]) -> list[Axes]:
 
 
 def bottom_only(axes: Sequence[Axes]) -> None:
-    """Labels below the lowest panels only, where all panels of a column have the same."""
+    """Show labels only below the lowest panels, if all panels of a column have the same labels."""
     lowest: dict[float, Axes] = {}
     for axis in axes:
         place = round(axis.get_position().x0, 4)
@@ -53,10 +53,10 @@ def bottom_only(axes: Sequence[Axes]) -> None:
 
 
 def heatmaps(figure: Figure | SubFigure, matrices: Mapping[str, pd.DataFrame], what: str = "Spearman's ρ") -> None:
-    """Matrices of correlations, with their numbers in the cells."""
+    """Draw matrices of correlations as heat maps with numbers."""
     first = next(iter(matrices.values()))
     rows, columns = ([label(str(name)) for name in names] for names in (first.index, first.columns))
-    height = 0.6 + 0.24 * len(rows) + 0.05 * max(map(len, columns))  # labels of columns are turned by 60 degrees
+    height = 0.6 + 0.24 * len(rows) + 0.05 * max(map(len, columns))  # column labels are rotated by 60 degrees
     width = 0.6 + 0.34 * len(columns) + 0.058 * max(map(len, rows))
     axes = panels(figure, list(matrices), height, width)
     image = None
@@ -79,7 +79,7 @@ def curves(
     y: str,
     log_x: bool = False,
 ) -> None:
-    """Lines ``(x, y)`` by name in a panel for each part, with one legend."""
+    """Draw lines ``(x, y)`` by name in a panel for each part, with one legend."""
     axes = grid(figure, list(parts))
     names: dict[str, int] = {}
     for axis, lines in zip(axes, parts.values(), strict=True):
@@ -102,7 +102,7 @@ def curves(
 
 
 def violins(figure: Figure | SubFigure, parts: Mapping[str, Mapping[str, Any]], y: str) -> None:
-    """Distributions by name in a panel for each part: a violin, its median, and the models if they are few."""
+    """Draw distributions by name in a panel for each part: a violin, its median, and the models if they are few."""
     axes = grid(figure, list(parts))
     for axis, groups in zip(axes, parts.values(), strict=True):
         for place, values in enumerate(groups.values()):
@@ -129,7 +129,7 @@ def dots(
     diagonal: bool = False,
     log: bool = False,
 ) -> None:
-    """Scatter plots ``(x, y)`` by name in a panel for each part."""
+    """Draw scatter plots ``(x, y)`` by name in a panel for each part."""
     axes = panels(figure, list(parts))
     names: dict[str, int] = {}
     for axis, groups in zip(axes, parts.values(), strict=True):
@@ -153,7 +153,7 @@ def dots(
 
 
 def bars(figure: Figure | SubFigure, numbers: Sequence[Any], percent: bool = True) -> None:
-    """Numbers with their intervals, what chance gives (a line) and what the thesis prints (a cross)."""
+    """Draw numbers with their intervals, the chance level (a line) and the value of the thesis (a cross)."""
     axis = panels(figure, [""], height=0.5 + 0.38 * len(numbers), width=6)[0]
     scale = 100 if percent else 1
     for place, number in enumerate(numbers):

@@ -1,4 +1,4 @@
-"""Chapter "Semi-Supervised Disentanglement": what a few labels are good for."""
+"""Chapter "Semi-Supervised Disentanglement": the value of a few labels."""
 
 import numpy as np
 import pandas as pd
@@ -50,7 +50,7 @@ def validation_ranking(population: Population, resamples: int, seed: int) -> Res
     for dataset, part in models.parts():
         found = rank_correlations(part, list(validation.column), tests, part.setting, resamples, seed)
         found = found.merge(validation, left_on="row", right_on="column", suffixes=("", "_of"))
-        # draws of labels are averaged: one draw is luck
+        # draws of labels are averaged, because a single draw is noisy
         by = found.groupby(["score", "labels", "kind", "column"], sort=False)
         mean = by[["rho", "low", "high"]].mean().join(by.size().rename("draws")).reset_index()
         mean.insert(0, "dataset", dataset)
@@ -100,12 +100,13 @@ def validation_ranking(population: Population, resamples: int, seed: int) -> Res
 
 
 def _picks(population: Population, select_by: str, test_metric: str = "") -> pd.DataFrame:
-    """The model that each method picks, for each data set, number, kind and draw of labels, with its test metrics.
+    """Return the model that each method selects, for each data set, number, kind and draw of labels, with its test
+    metrics.
 
     Args:
-        population: of models with and without labels.
-        select_by: the validation score by which models without labels are picked.
-        test_metric: pick them by this metric of the test instead, which knows more than any validation score.
+        population: models with and without labels.
+        select_by: validation score that selects models trained without labels.
+        test_metric: select them by this test metric instead, as an upper bound.
     """
     frame = population.frame
     held_out = population.has(HELD_OUT)
@@ -137,7 +138,7 @@ def _picks(population: Population, select_by: str, test_metric: str = "") -> pd.
 
 
 def _trials(picked: pd.DataFrame) -> pd.DataFrame:
-    """A line for each data set, draw of labels and test metric: whether the best S² method wins."""
+    """Return a row for each data set, draw of labels and test metric: whether the best S² method wins."""
     tests = [name for name in TEST_METRICS if name in picked]
     lines = []
     for keys, group in picked.groupby(["dataset", "labels", "kind", "draw"]):
@@ -173,7 +174,7 @@ def _trials(picked: pd.DataFrame) -> pd.DataFrame:
     "50.0 % (1,000: 62.6 %); the supervised baseline is worst.",
 )
 def semi_supervised(population: Population, resamples: int, seed: int) -> Result:
-    """Share of trials (data set, draw of labels, test metric) that S²/S methods win against U/S picked by MIG."""
+    """Share of trials (data set, draw of labels, test metric) that S²/S methods win against U/S selected by MIG."""
     picked = _picks(population, "mig")
     if picked.empty or not set(picked.method) & set(SEMI_SUPERVISED) or not set(picked.method) & set(COUNTERPARTS):
         raise Missing(
@@ -187,7 +188,7 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
     rng = np.random.default_rng(seed)
     numbers = []
     for (labels, kind), of in table.groupby(["labels", "kind"], sort=False):
-        # trials of one draw share their models: resample draws, not trials
+        # trials of one draw share models: resample draws, not trials
         blocks = of.groupby(["dataset", "draw"]).won.mean().to_numpy()
         drawn = blocks[rng.integers(len(blocks), size=(resamples, len(blocks)))].mean(1)
         low, high = interval(drawn) if len(blocks) > 1 else (np.nan, np.nan)
@@ -256,7 +257,7 @@ def semi_supervised(population: Population, resamples: int, seed: int) -> Result
     "Imprecision costs little; selecting is slightly more robust than training.",
 )
 def imprecise_labels(population: Population, resamples: int, seed: int) -> Result:
-    """Test scores of picked models by kind of labels, for methods that train on labels and methods that only select."""
+    """Test scores of selected models by kind of labels, for methods that train on labels or only select by them."""
     picked = _picks(population, "mig")
     if picked.empty or picked.kind.nunique() < 2 or "perfect" not in set(picked.kind):
         kinds = ", ".join(map(str, picked.kind.unique())) if len(picked) else "none"

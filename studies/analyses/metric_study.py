@@ -1,4 +1,4 @@
-"""Chapter "Evaluating Disentangled Representations": do the metrics agree, and what makes them differ?"""
+"""Chapter "Evaluating Disentangled Representations": agreement of the metrics, and reasons for differences."""
 
 import re
 
@@ -211,7 +211,7 @@ def merge_curves(population: Population, resamples: int, seed: int) -> Result:
                 columns = [column for column, m, k, _ in entries if (m, k) == (matrix, kind)]
                 values = part[columns].to_numpy(dtype=float)
                 values = values[~np.isnan(values).all(1)] if columns else np.empty((0, 1))
-                # a factor, or a merge, counts at every threshold up to its own
+                # a factor or a merge counts at every threshold up to its own
                 curves[kind] = (values[..., None] >= np.maximum(grid, 1e-9)).sum(1) if len(values) else None
             if curves["edge"] is None or curves["merge"] is None or len(curves["edge"]) != len(curves["merge"]):
                 continue
@@ -226,7 +226,7 @@ def merge_curves(population: Population, resamples: int, seed: int) -> Result:
     if not lines:
         raise Missing("No model has both its edge and its merge thresholds.")
     table = pd.DataFrame(lines)
-    # thresholds run over [0, 1] evenly: the mean is the area
+    # thresholds are evenly spaced on [0, 1]: the mean is the area
     area = table.groupby("matrix")[["factors", "groups"]].mean()
     share = (area.groups / area.factors).reindex([name for name in MATRICES if name in area.index])
     return Result(

@@ -1,4 +1,4 @@
-"""The result of an analysis: numbers beside those of the thesis, signs, a table, a figure and sentences."""
+"""Result of an analysis: numbers next to those of the thesis, signs, a table, a figure and sentences."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ NO_MORE = "no more than chance"
 
 @dataclass(frozen=True)
 class Number:
-    """A figure of the population, its interval, what chance would give, and what the thesis prints.
+    """Number of the population, its interval, its chance level, and the value printed in the thesis.
 
-    An ``adjusted`` share of variance is negative where chance alone explains as much, and unknown for too few models:
-    both are printed in words.
+    An ``adjusted`` share of variance is negative if chance alone explains as much, and unknown for too few models: both
+    are expressed in words.
     """
 
     label: str
@@ -44,7 +44,7 @@ class Number:
     adjusted: bool = False
 
     def text(self, value: float) -> str:
-        """Return a value in the unit of this number.
+        """Format a value in the unit of this number.
 
         >>> Number("share", 0.527, percent=True).text(0.527)
         '52.7 %'
@@ -55,7 +55,7 @@ class Number:
 
     @property
     def shown(self) -> str:
-        """Value in its unit, or in words.
+        """Formatted value, or words.
 
         >>> Number("share", -0.031, percent=True, adjusted=True).shown
         'no more than chance'
@@ -68,7 +68,7 @@ class Number:
 
     @property
     def between(self) -> str:
-        """Interval as text: its ends, with a lower one below zero at 0 where a share of variance is adjusted."""
+        """Interval as text: its ends, with a negative lower end at 0 for an adjusted share of variance."""
         if np.isnan(self.low):
             return "–"
         low, high = (max(end, 0.0) if self.adjusted else end for end in (self.low, self.high))
@@ -87,7 +87,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Sign:
-    """A direction that the thesis found, and what this population gives."""
+    """Direction found in the thesis, and in this population."""
 
     claim: str
     expected: int
@@ -103,21 +103,21 @@ class Sign:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one analysis.
+    """Result of one analysis.
 
     Args:
-        numbers: the figures, the first being the main one.
-        shows: one sentence on what they show.
-        limits: one sentence on what they do not show.
-        table: everything in numbers.
-        draw: draws the figure on an empty one.
-        signs: directions that the thesis found.
-        notes: what was left out, and why.
-        name: of the analysis; this and what follows are filled in by :func:`analysis`.
-        title: a heading.
-        question: what is asked.
-        chapter: of the thesis.
-        found: what the thesis found.
+        numbers: the numbers, the main one first.
+        shows: conclusion in one sentence.
+        limits: limitation in one sentence.
+        table: all values.
+        draw: function that draws on an empty figure.
+        signs: directions found in the thesis.
+        notes: exclusions, with reasons.
+        name: name of the analysis; this and the rest are filled in by :func:`analysis`.
+        title: heading.
+        question: research question.
+        chapter: chapter of the thesis.
+        found: finding of the thesis.
     """
 
     numbers: Sequence[Number]
@@ -135,11 +135,11 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The main number."""
+        """Main number."""
         return self.numbers[0].value if self.numbers else float("nan")
 
     def number(self, label: str) -> Number:
-        """The number of that label."""
+        """Return the number with a label."""
         for number in self.numbers:
             if number.label == label:
                 return number
@@ -157,13 +157,13 @@ class Result:
 
 
 class Analysis(Protocol):
-    """A pure function from a table of results to a :class:`Result`."""
+    """Function from a table of results to a :class:`Result`."""
 
     __name__: str
     about: dict[str, str]
 
     def __call__(self, table: Any, *, resamples: int = RESAMPLES, seed: int = 0) -> Result:
-        """Analyse a table, with intervals from so many resamples of that seed."""
+        """Analyse a table, with intervals from ``resamples`` resamples."""
         ...
 
 
@@ -174,13 +174,13 @@ ANALYSES: dict[str, Analysis] = {}
 def analysis(
     title: str, question: str, chapter: str, found: str
 ) -> Callable[[Callable[[Population, int, int], Result]], Analysis]:
-    """Make a function of a :class:`Population`, a number of resamples and a seed an analysis.
+    """Decorate a function of a :class:`Population`, a number of resamples and a seed as an analysis.
 
     Args:
-        title: a heading.
-        question: what is asked.
-        chapter: of the thesis.
-        found: what the thesis found.
+        title: heading.
+        question: research question.
+        chapter: chapter of the thesis.
+        found: finding of the thesis.
     """
 
     def wrap(function: Callable[[Population, int, int], Result]) -> Analysis:
@@ -206,7 +206,7 @@ def analysis(
                 found=found,
             )
 
-        # wraps keeps the signature of the inner function, which a caller never sees
+        # wraps would keep the signature of the inner function
         del run.__wrapped__
         run.about = about  # type: ignore[attr-defined]
         ANALYSES[function.__name__] = run  # type: ignore[assignment]
@@ -226,16 +226,16 @@ class Correlations:
     resamples: int = RESAMPLES
 
     def matrix(self, dataset: str) -> pd.DataFrame:
-        """ρ of one data set: rows by columns."""
+        """Return ρ of one data set: rows by columns."""
         part = self.long[self.long.dataset == dataset]
         return part.pivot(index="row", columns="column", values="rho").reindex(index=self.rows, columns=self.columns)
 
     def matrices(self) -> dict[str, pd.DataFrame]:
-        """ρ of every data set."""
+        """Return ρ of every data set."""
         return {name: self.matrix(name) for name in dict.fromkeys(self.long.dataset)}
 
     def signs(self, expected: Callable[[str, str], int], say: Callable[[str, str], str]) -> list[Sign]:
-        """A claim for every pair that ``expected`` gives a sign other than 0."""
+        """Return a claim for every pair whose sign according to ``expected`` is not 0."""
         return [
             Sign(f"{say(line.row, line.column)}, {line.dataset}", expected(line.row, line.column), *line[3:6])
             for line in self.long[["dataset", "row", "column", "rho", "low", "high"]].itertuples(index=False)
@@ -246,7 +246,9 @@ class Correlations:
 def correlations(
     population: Population, rows: Sequence[str], columns: Sequence[str], resamples: int, seed: int
 ) -> Correlations:
-    """Spearman's ρ in each data set, pooled over methods and (``within``) inside methods, with blocked intervals."""
+    """Spearman's ρ in each data set, pooled over methods and (``within``) inside methods, with block bootstrap
+    intervals.
+    """
     parts = []
     for name, models in population.parts():
         long = rank_correlations(models, rows, columns, models.setting, resamples, seed)
@@ -260,15 +262,15 @@ def correlations(
 def mean_rho(
     population: Population, found: Correlations, rows: Sequence[str], columns: Sequence[str], name: str, seed: int = 0
 ) -> list[Number]:
-    """The mean of ρ over data sets, rows and columns with its interval, and the same inside methods.
+    """Mean of ρ over data sets, rows and columns with its interval, and the same inside methods.
 
     Args:
-        population: whose models are resampled, whole settings at a time.
-        found: the correlations of that population.
-        rows: those of ``found`` that count.
-        columns: those of ``found`` that count.
-        name: of the number.
-        seed: of the resamples.
+        population: population whose models are resampled, whole settings at a time.
+        found: correlations of that population.
+        rows: rows of ``found`` to average.
+        columns: columns of ``found`` to average.
+        name: name of the number.
+        seed: seed of the resamples.
     """
     long = found.long[found.long.row.isin(rows) & found.long.column.isin(columns)]
     long = long[long.row != long.column]
@@ -289,7 +291,7 @@ def mean_rho(
 
 
 def mean_of(values: Any) -> float:
-    """Mean without gaps; NaN if nothing is left."""
+    """Return the mean without NaN; NaN if nothing is left."""
     array = np.asarray(values, dtype=float)
     array = array[~np.isnan(array)]
     return float(array.mean()) if len(array) else float("nan")

@@ -1,4 +1,4 @@
-"""Chapter "Unsupervised Learning of Disentangled Representations": do good settings transfer, and can one select?"""
+"""Chapter "Unsupervised Learning of Disentangled Representations": transfer of settings, and model selection."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class Cube:
-    """Scores ``values`` ``[D, M, S, N]`` by data set, column, seed and setting; NaN where there is no such model."""
+    """Scores ``values`` ``[D, M, S, N]`` by data set, column, seed and setting; NaN if there is no such model."""
 
     values: Floats
     datasets: list[str]
@@ -39,7 +39,7 @@ class Cube:
 
     @classmethod
     def of(cls, population: Population, columns: Sequence[str]) -> "Cube":
-        """Arrange the models of a population; several models of one place are averaged."""
+        """Arrange the models of a population; several models of one cell are averaged."""
         frame = population.frame
         datasets, settings = population.datasets, list(dict.fromkeys(frame.setting))
         seeds = sorted(set(frame.seed), key=lambda seed: (str(type(seed)), seed))
@@ -51,28 +51,29 @@ class Cube:
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
-        """Where there is a model with the score."""
+        """Mask of the cells with a score."""
         return ~np.isnan(self.values)
 
     @cached_property
     def beats(self) -> NDArray[np.float32]:
-        """Comparison of setting i with another setting j ``[D, M, S, N, N]``: 1, for a tie ½; 0 for i = j."""
+        """Comparison of setting i with another setting j ``[D, M, S, N, N]``: 1 for a win, ½ for a tie; 0 for i = j."""
         with np.errstate(invalid="ignore"):
             found = (self.values[..., :, None] > self.values[..., None, :]).astype(np.float32)
             found += 0.5 * (self.values[..., :, None] == self.values[..., None, :])
         return found * ~np.eye(len(self.settings), dtype=bool)
 
     def chosen(self, weights: Floats) -> NDArray[np.intp]:
-        """The setting of the highest value among those of positive weight ``[N]``: ``[D, M, S]``, -1 for none."""
+        """Return the best setting among those of positive weight ``[N]``: ``[D, M, S]``, -1 for none."""
         usable = self.present & (weights > 0)
         best = np.where(usable, self.values, -np.inf).argmax(-1)
         return np.where(usable.any(-1), best, -1)
 
     def wins(self, weights: Floats) -> Floats:
-        """P(better than a random model, or that model) of every model ``[B, D, M, S, N]``, weighted by ``[B, N]``.
+        """Return P(better than a random model, or that model) of every model ``[B, D, M, S, N]``, weighted by ``[B,
+        N]``.
 
-        The random model is any of the N of the same seed, the model itself among them. Settings that a resample holds
-        twice are not their own rivals, as this would make chance look better than it is.
+        The random model is any of the N of the same seed, including the model itself. Settings that a resample contains
+        twice are not compared with themselves, which would overestimate chance.
         """
         number = self.present.sum(-1, keepdims=True)
         won = np.tensordot(weights.astype(np.float32), self.beats, axes=([1], [4]))
@@ -87,15 +88,15 @@ class Cube:
 def success(select: Cube, judge: Cube, weights: Floats, own_seed: bool = False) -> Floats:
     """Share of trials in which a selected setting is at least as good as a random model: ``[B, D, M, D′, M′]``.
 
-    Two different models with equal scores are half a success.
+    Two different models with equal scores count as half a success.
 
     Select on data set D by column M among the models of a seed; judge that setting on D′ by M′. All seeds and random
-    models are enumerated, where the thesis draws 10,000 trials.
+    models are enumerated, whereas the thesis draws 10,000 trials.
 
     Args:
-        select: what selects.
-        judge: what judges; of the same seeds and settings.
-        weights: of the settings in each resample ``[B, N]``; ones for the population itself.
+        select: scores to select by.
+        judge: scores to judge by, with the same seeds and settings.
+        weights: weights of the settings in each resample ``[B, N]``; ones for the population itself.
         own_seed: judge the selected model itself instead of the other seeds of its setting.
     """
     seeds = len(select.seeds)
@@ -107,7 +108,7 @@ def success(select: Cube, judge: Cube, weights: Floats, own_seed: bool = False) 
             chosen = select.chosen(weight)
             known = ~np.isnan(wins)
             filled = np.where(known, wins, 0)
-            # of the seed that selected, [D', M', D, M, S]
+            # for the seed that selected, [D', M', D, M, S]
             total, count = filled[:, :, place, chosen], known[:, :, place, chosen].astype(float)
             if not own_seed:
                 total = filled.sum(2)[:, :, chosen] - total
@@ -147,7 +148,7 @@ def transfer_between_datasets(population: Population, resamples: int, seed: int)
         parts.append(long)
         matrices[label(metric)] = long.pivot(index="row", columns="column", values="rho").loc[names, names]
     if not parts:
-        raise Missing("No metric is there on two data sets.")
+        raise Missing("No metric is available on two data sets.")
     table = pd.concat(parts, ignore_index=True)
     order = {name: place for place, name in enumerate(models.datasets)}
     apart = table[table.row.map(order) < table.column.map(order)]
@@ -237,7 +238,7 @@ def transfer_experiment(population: Population, resamples: int, seed: int) -> Re
             for d, m, e, k in np.argwhere(cell)
         ]
     if not numbers:
-        raise Missing("No setting was trained twice: no trial can be made.")
+        raise Missing("No setting was trained twice, so no trial is possible.")
     first = numbers[0]
     order = [number.value for number in numbers]
     sign = [

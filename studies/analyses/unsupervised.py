@@ -1,4 +1,4 @@
-"""Chapter "Unsupervised Learning of Disentangled Representations": what regularisation, method and strength do."""
+"""Chapter "Unsupervised Learning of Disentangled Representations": effects of regularisation, method and strength."""
 
 import numpy as np
 import pandas as pd
@@ -20,13 +20,13 @@ from unknot.studies.statistics import (
 )
 
 CHAPTER = "Unsupervised Learning of Disentangled Representations"
-FEWEST = 10  # models below which no share of the variance is reported
+FEWEST = 10  # minimum number of models to report a share of the variance
 CLAIMED = ("beta_vae", "factor_vae", "mig", "dci", "sap")
 """Metrics that the thesis' claims are about: all but modularity, and IRS in part."""
 
 
 def _trend(strength: pd.Series, values: pd.Series) -> float:
-    """ρ of strength and the median over seeds; NaN under three strengths."""
+    """Return ρ of strength and the median over seeds; NaN for fewer than three strengths."""
     medians = values.groupby(strength).median().dropna()
     if len(medians) < 3 or medians.nunique() < 2:
         return float("nan")
@@ -40,7 +40,7 @@ def _trend(strength: pd.Series, values: pd.Series) -> float:
     "The total correlation of samples falls with the strength (but for FactorVAE); that of the means mostly rises.",
 )
 def total_correlation(population: Population, resamples: int, seed: int) -> Result:
-    """Total correlation of means and of samples against strength, per method; AnnealedVAE left out as in the thesis."""
+    """Total correlation of means and of samples against strength, per method, without AnnealedVAE as in the thesis."""
     models = population.unsupervised.only(population.unsupervised.frame.method != "AnnealedVAE")
     kinds = {"total_correlation_sampled": "sampled", "total_correlation": "mean"}
     models.need(*kinds, why="`evaluate` gives both as total_correlation for models of the zoo")
@@ -111,7 +111,8 @@ def total_correlation(population: Population, resamples: int, seed: int) -> Resu
     "The method explains 37 % of the variance on average, method and strength 59 %; the rest is the random seed.",
 )
 def explained_variance(population: Population, resamples: int, seed: int) -> Result:
-    """Adjusted R² of one dummy per method and per setting, averaged over data sets and metrics, beside a null.
+    """Adjusted R² of one dummy per method and per setting, averaged over data sets and metrics, with a null
+    distribution.
 
     Thesis: section "Can We Learn Disentangled Representations Without Supervision?".
     """
@@ -127,7 +128,7 @@ def explained_variance(population: Population, resamples: int, seed: int) -> Res
                 groups = of[by]
                 if groups.nunique() < 2 or groups.nunique() >= len(of) or of[metric].nunique() < 2:
                     continue
-                # the same deals and resamples for all metrics of a data set
+                # the same permutations and resamples for all metrics of a data set
                 found = variance_explained(of[metric], groups, resamples, seed + place)
                 explained = {name: float(values[0]) for name, values in found._asdict().items()}
                 expected = (groups.nunique() - 1) / (len(of) - 1)
@@ -220,7 +221,7 @@ def scores_by_method(population: Population, resamples: int, seed: int) -> Resul
             drawn.append(bootstrap_superiority(of[metric], of.method == best, weights))
             parts[f"{dataset}, {label(metric)}"] = {m: by.get_group(m).to_numpy() for m in by_figure(quartiles.index)}
     if not wins:
-        raise Missing("No score of the table is there for two methods on one data set.")
+        raise Missing("No score is available for two methods on one data set.")
     most = pd.Series([name for name, _ in wins]).value_counts()
     share, top = mean_of([win for _, win in wins]), str(most.index[0])
     return Result(
@@ -313,7 +314,7 @@ def scores_by_strength(population: Population, resamples: int, seed: int) -> Res
     "There are some correlations, but no pattern: unsupervised scores are unlikely to be useful for selection.",
 )
 def unsupervised_scores(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlations of unsupervised scores, and UDR where there is one, with the metrics."""
+    """Rank correlations of unsupervised scores, and of UDR if available, with the metrics."""
     models = population.unsupervised
     metrics = models.metrics()
     rows = models.has(*UNSUPERVISED_SCORES, "udr")

@@ -1,4 +1,4 @@
-"""Chapter "Weakly-Supervised Disentanglement": what pairs of images are good for."""
+"""Chapter "Weakly-Supervised Disentanglement": the value of pairs of images."""
 
 import re
 from dataclasses import replace
@@ -48,10 +48,10 @@ def _adaptive(population: Population, *columns: str, why: str = "") -> Populatio
 
 
 def equal_pairs(models: Population) -> Population:
-    """Models with a data set for each kind of pairs, and one more where the loss is of the same pairs for all.
+    """Return the models with a data set for each kind of pairs, and one more if the loss uses the same pairs for all.
 
-    ``val/weak_reconstruction`` is measured on pairs of the kind that the model was trained on. A
-    ``weak_reconstruction`` beside it is measured on one kind for all models, which makes those of all k comparable.
+    ``val/weak_reconstruction`` is measured on pairs of the kind that the model was trained on, whereas
+    ``weak_reconstruction`` is measured on one kind for all models, which makes different k comparable.
     """
     groups = models.by_pairs()
     frame = groups.frame
@@ -166,7 +166,9 @@ def weak_against_unsupervised(population: Population, resamples: int, seed: int)
     "A low weak reconstruction loss goes with high scores; models are selected by it.",
 )
 def weak_loss(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlation of the weak loss with the metrics on equal pairs, and how good the model with the lowest is."""
+    """Rank correlation of the weak loss with the metrics on equal pairs, and the quality of the model with the lowest
+    loss.
+    """
     models = equal_pairs(_adaptive(population, LOSS, why=HINT))
     metrics = models.metrics()
     models.need_models(4, "adaptive models")
@@ -358,7 +360,7 @@ def weak_downstream(population: Population, resamples: int, seed: int) -> Result
     "Accuracy under shift goes with the metrics and against the weak loss; it is lower than without shift.",
 )
 def covariate_shift(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlation of accuracy under covariate shift with metrics and weak loss, and the accuracy that it costs."""
+    """Rank correlation of accuracy under covariate shift with metrics and weak loss, and the loss of accuracy."""
     adaptive = population.methods(*ADAPTIVE).has("covariate_shift")
     models = equal_pairs(population.methods(*ADAPTIVE)) if adaptive else population
     models.need("covariate_shift", why="score the models with covariate_shift")
@@ -396,7 +398,7 @@ def covariate_shift(population: Population, resamples: int, seed: int) -> Result
     "one.",
 )
 def weak_fairness(population: Population, resamples: int, seed: int) -> Result:
-    """Rank correlation of weak loss and metrics with unfairness on equal pairs, and the picks of both worlds."""
+    """Rank correlation of weak loss and metrics with unfairness on equal pairs, and the models selected by each."""
     adaptive = _adaptive(population, LOSS, "unfairness", why=f"{HINT}; and unfairness")
     models = equal_pairs(adaptive)
     models.need_models(4, "adaptive models")
@@ -483,7 +485,7 @@ def reasoning(population: Population, resamples: int, seed: int) -> Result:
 
 
 def _draw_shift(figure: Figure, frame: pd.DataFrame, found: Correlations) -> None:
-    """Correlations, and the accuracies with and without shift beside a guess that knows the prior alone."""
+    """Draw correlations, and the accuracies with and without shift next to a guess from the prior alone."""
     left, right = figure.subfigures(1, 2, squeeze=False)[0]
     figures.heatmaps(left, found.matrices())
     columns = {"without shift": ACCURACY, "under shift": "covariate_shift"}
@@ -501,17 +503,17 @@ def _draw_shift(figure: Figure, frame: pd.DataFrame, found: Correlations) -> Non
 
 
 def _prior_only(dataset: str) -> float:
-    """Accuracy of a guess that knows how many values each factor has, and nothing of the image."""
+    """Return the accuracy of a guess from the numbers of factor values, without the image."""
     from unknot.training.settings import build
 
     try:
         return mean_of([1 / size for size in build(dataset).factor_space.sizes])
-    except ValueError:  # a data set of the user's, or a name that no data set has
+    except ValueError:  # a user's data set, or an unknown name
         return float("nan")
 
 
 def _of_means(found: Correlations, signs: list[Sign], numbers: list[Number]) -> Result:
-    """A result whose point is the mean of some correlations."""
+    """Return a result whose main number is the mean of some correlations."""
     return Result(
         numbers,
         f"{numbers[0]}.".replace("mean ρ", "Mean ρ", 1),

@@ -1,4 +1,4 @@
-"""Executors: where jobs run. All of them start the same kind of process."""
+"""Executors of jobs. All start the same kind of process, in different places."""
 
 import os
 import queue
@@ -19,14 +19,14 @@ ENDED = ("died", "stopped")
 
 
 class Executor(ABC):
-    """A way to run jobs."""
+    """Base class of executors of jobs."""
 
     settings: Settings
     parallel: int
     """Number of jobs that run at a time, as far as known."""
 
     def select(self, jobs: Sequence[Job]) -> list[Job]:
-        """Select the jobs of a study that are this executor's."""
+        """Select the jobs of a study that this executor runs."""
         return list(jobs)
 
     @abstractmethod
@@ -38,14 +38,14 @@ class Executor(ABC):
 
 
 class Local(Executor):
-    """Jobs on this machine, each in a process of its own.
+    """Executor that runs jobs on this machine, each in its own process.
 
     Args:
-        jobs: how many at a time; by default as many as cores and threads allow, or as fit on the GPUs.
-        threads: of each job. One is best for small models: threads that wait for one another waste cores.
-        gpus: how many GPUs to use; 0 trains on the CPU.
-        gpus_per_job: part of a GPU that a job takes, e.g. 0.25 for four jobs on each.
-        settings: options that change no result.
+        jobs: number of jobs at a time; by default as many as cores and threads allow, or as fit on the GPUs.
+        threads: threads of each job. One is best for small models: threads that wait for each other waste cores.
+        gpus: number of GPUs to use; 0 trains on the CPU.
+        gpus_per_job: share of a GPU for each job, e.g. 0.25 for four jobs on each.
+        settings: options that do not affect results.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Local(Executor):
         self.parallel = room if jobs is None else jobs
 
     def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
-        """Give jobs to as many processes as there are places."""
+        """Run jobs on as many processes as there are places."""
         waiting, deaths = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
         over, outcomes = threading.Event(), queue.SimpleQueue[Outcome]()
         order = Order.of(folder, plan, self.settings, self.threads)
@@ -126,11 +126,11 @@ class Local(Executor):
 
 
 class Shard(Local):
-    """Every n-th job, on this machine: one of n that run independently, such as the tasks of a Slurm array.
+    """Executor of every n-th job, for example in a task of a Slurm array.
 
     Args:
-        index: which of them, from 1 to ``count``.
-        count: how many there are.
+        index: index of the shard, from 1 to ``count``.
+        count: number of shards.
         local: further arguments of :class:`Local`.
     """
 
@@ -141,13 +141,13 @@ class Shard(Local):
         self.index, self.count = index, count
 
     def select(self, jobs: Sequence[Job]) -> list[Job]:
-        """By the order of the names, which mixes quick and slow settings, and in the order of the plan."""
+        """Select by the order of the names, which mixes fast and slow settings; keep the order of the plan."""
         names = {job.name for job in sorted(jobs, key=lambda job: job.name)[self.index - 1 :: self.count]}
         return [job for job in jobs if job.name in names]
 
 
 def gave_up(folder: Path, outcome: Outcome) -> Outcome:
-    """A failure instead of one more attempt."""
+    """Return a failure instead of another attempt."""
     from unknot.studies.plan import JobFolder
 
     message = f"{outcome.message}, {ATTEMPTS} times in one run; was there too little memory?"
@@ -155,11 +155,11 @@ def gave_up(folder: Path, outcome: Outcome) -> Outcome:
 
 
 def _devices(gpus: int, per_job: float) -> list[str]:
-    """The device of every place: those that the user made visible, the first ``gpus`` of them."""
+    """Return the device of every place: the first ``gpus`` of those that the user made visible."""
     if not gpus:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name for name in visible.split(",") if name] if visible else [str(number) for number in range(gpus)]
     if len(names) < gpus:
-        raise ValueError(f"{gpus} GPUs were asked for, but CUDA_VISIBLE_DEVICES shows {len(names)}.")
+        raise ValueError(f"{gpus} GPUs were requested, but CUDA_VISIBLE_DEVICES lists {len(names)}.")
     return names[:gpus] * int(1 / per_job + 1e-9)

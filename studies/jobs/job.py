@@ -1,4 +1,4 @@
-"""One job: train, save, score. Runs in a process of its own; what it is given and what it leaves are files."""
+"""Job of a study: train, save, score. It runs in its own process and communicates by files."""
 
 import gc
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ def perform(
     imported: Iterable[str],
     stop: Stop,
 ) -> None:
-    """Train and score what is missing of a job.
+    """Train and score the missing parts of a job.
 
     Args:
-        run: its folder.
-        job: what it trains.
+        run: folder of the job.
+        job: the job.
         study: name of the study.
-        protocols: scores that it needs.
+        protocols: scores to compute.
         accelerator: ``"cpu"`` or ``"gpu"``; one device.
-        settings: what changes no result.
-        imported: modules whose classes its settings may name, besides unknot's own.
-        stop: looked at after every step.
+        settings: options that do not affect results.
+        imported: modules whose classes its settings may name, in addition to unknot's.
+        stop: request to stop, checked after every step.
     """
     imported, protocols = tuple(imported), list(protocols)
     if not run.is_trained() or not run.validation():

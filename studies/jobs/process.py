@@ -1,8 +1,8 @@
-"""The process that jobs run in: it imports once and takes one job after another.
+"""Worker process of jobs: it imports once and runs one job after another.
 
 ``python -m unknot.studies.jobs.process`` reads jobs from its standard input, one JSON line each, and answers with one
-JSON line each. What jobs print goes to their own log. When its input ends, because the runner is gone,
-the process ends at once: the next one computes again what it had not saved.
+JSON line each. The output of jobs goes to their own log. When its input ends, because the runner is gone, the process
+ends at once: the next one repeats what was not saved.
 """
 
 import errno
@@ -31,7 +31,7 @@ from unknot.training.stopping import Stop, Stopped
 
 
 def main() -> None:
-    """Perform jobs until the input ends."""
+    """Run jobs until the input ends."""
     keep_freed_memory()
     avoid_broken_amx()
     stop = Stop(held=True, quiet=True)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _orders() -> "queue.SimpleQueue[str]":
-    """Queue of incoming lines; the process exits when the input ends."""
+    """Return a queue of incoming lines; the process exits when the input ends."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     source = os.fdopen(os.dup(0))
 
@@ -80,14 +80,14 @@ def _perform(study: Path, job: Job, order: dict[str, Any], stop: Stop) -> Outcom
 
 
 def _with_lock(run: JobFolder, job: Job, order: dict[str, Any], stop: Stop) -> Outcome:
-    if failed := run.problem():  # under another runner, meanwhile; `unknot study retry` tries it again
+    if failed := run.problem():  # meanwhile under another runner; `unknot study retry` retries it
         return Outcome(job.name, "failed", failed)
     run.clean()
     with _printing_to(run.log):
         stop.allow()
         from unknot.studies.jobs.job import perform
 
-        if not gc.get_freeze_count():  # find the garbage of jobs without walking through all that was imported
+        if not gc.get_freeze_count():  # collect the garbage of jobs without scanning all imported modules
             gc.freeze()
         protocols = [_protocol(protocol) for protocol in order["protocols"]]
         resumed, start = run.has_state(), time.monotonic()
@@ -110,7 +110,7 @@ def _protocol(document: dict[str, Any]) -> Protocol:
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Return whether an error means a full disk; torch and safetensors raise errors of their own."""
+    """Return whether an error means a full disk; torch and safetensors raise their own errors."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     says_so = any(words in str(error) for words in ("No space left", "quota exceeded"))
@@ -119,7 +119,7 @@ def _is_full(error: Exception, folder: Path) -> bool:
 
 @contextmanager
 def _printing_to(log: Path) -> Iterator[None]:
-    """Send what the process prints to a file."""
+    """Redirect the output of the process to a file."""
     kept = os.dup(1), os.dup(2)
     with log.open("a") as file:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster: core tasks, one for each job, with resources and retries of Ray's own."""
+"""Executor of jobs on a Ray cluster: one Ray task for each job, with Ray's resources and retries."""
 
 import logging
 import os
@@ -15,18 +15,18 @@ from unknot.studies.study import Job
 
 
 class Ray(Executor):
-    """Jobs as tasks on a Ray cluster, whose nodes all see the folder of the study.
+    """Executor that runs jobs as tasks on a Ray cluster whose nodes share the folder of the study.
 
-    A task has its job done in a process of its own, the same as on one machine, so that neither Ray's threads nor its
-    environment reach Lightning. A task whose node is lost is run again elsewhere, by Ray, and resumes.
+    A task runs its job in a separate process, as on one machine, so that neither Ray's threads nor its environment
+    affect Lightning. Ray reruns a task whose node is lost elsewhere, and the job resumes.
 
     Args:
-        address: of a running cluster, ``"auto"`` for the one that this machine belongs to, or ``"local"`` to start one
-            on this machine for the time of the run.
+        address: address of a running cluster, ``"auto"`` for the one that this machine belongs to, or ``"local"`` to
+            start one on this machine for the time of the run.
         threads: cores of each job.
-        gpus_per_job: GPUs, or part of one, of each job; 0 trains on the CPU.
-        jobs: how many at a time at most; by default as many as the cluster has room for.
-        settings: options that change no result.
+        gpus_per_job: GPUs, or share of one, of each job; 0 trains on the CPU.
+        jobs: maximum number at a time; by default as many as fit on the cluster.
+        settings: options that do not affect results.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Ray(Executor):
         self.ours = False
 
     def _connect(self) -> None:
-        """Be part of the cluster, if the program is of none yet."""
+        """Connect to the cluster, unless the program is already connected."""
         if not self.ray.is_initialized():
             self.ours = True
             self.ray.init(
@@ -63,7 +63,7 @@ class Ray(Executor):
 
     @property
     def parallel(self) -> int:  # type: ignore[override]
-        """Number of jobs that the cluster has room for now; nodes may come and go."""
+        """Number of jobs that currently fit on the cluster; nodes may come and go."""
         self._connect()
         has = self.ray.cluster_resources()
         room = int(has.get("CPU", 0) // self.threads)
@@ -72,7 +72,7 @@ class Ray(Executor):
         return max(1, room if self.most is None else min(room, self.most))
 
     def run(self, folder: Path, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome | None]:
-        """Keep as many tasks in flight as the cluster has room for, and a few more so that none of it waits."""
+        """Keep as many tasks in flight as fit on the cluster, and a few more, so that it is never idle."""
         self._connect()
         ray = self.ray
         task = ray.remote(_perform).options(
@@ -116,7 +116,7 @@ class Ray(Executor):
         return found
 
 
-# Within a task. Ray's process keeps ours for the next task, so that imports are paid once.
+# Runs within a task. Ray's process keeps ours for the next task, so that imports happen once.
 
 _kept: list[Worker] = []
 

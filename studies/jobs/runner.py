@@ -1,4 +1,4 @@
-"""Run a study: make its folder, run its jobs, report the progress."""
+"""Run a study: create its folder, run its jobs, and report progress."""
 
 import shlex
 import shutil
@@ -22,7 +22,7 @@ INTERRUPTED = "it was interrupted"
 
 
 class Seen(NamedTuple):
-    """A job that runs, as the display saw it last."""
+    """Last known state of a running job, for the display."""
 
     phase: str
     step: int
@@ -55,10 +55,10 @@ def run(
 
     Args:
         study: from :meth:`Study.from_file`.
-        folder: where its files go; finished jobs in it are kept.
-        executor: where jobs run; by default on this machine, one thread each and as many at a time as cores.
-        say: takes the lines of progress; by default they are printed to the standard error stream.
-        options: of ``unknot study run``, to be repeated by the lines that say how to resume.
+        folder: folder of its files; finished jobs in it are kept.
+        executor: executor of the jobs; by default this machine, with one thread each and as many jobs as cores.
+        say: function called with lines of progress; by default they are printed to the standard error stream.
+        options: options of ``unknot study run``, repeated in the command that resumes it.
     """
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     folder, executor = Path(folder), executor or Local()
@@ -107,7 +107,7 @@ def run(
 
 
 def prepare(study: Study, folder: Path) -> Plan:
-    """Write the plan of a study into its folder, or compare it with the one that is there."""
+    """Write the plan of a study into its folder, or compare it with the existing one."""
     jobs = study.check()
     plan = Plan(study, jobs, disk_use(jobs, study.imported) // len(jobs))
     if (folder / "plan.json").is_file():
@@ -116,7 +116,7 @@ def prepare(study: Study, folder: Path) -> Plan:
         lost = [job for job in old.jobs if job.name not in names and JobFolder(folder, job.name).path.is_dir()]
         if lost:
             raise ValueError(
-                f"{folder} holds {len(lost)} jobs that are not in the study as it is now, such as {lost[0].settings}: "
+                f"{folder} contains {len(lost)} jobs that are no longer in the study, such as {lost[0].settings}: "
                 "its file was changed. Run the changed study in another folder (--folder); adding seeds, values or "
                 "scores needs none."
             )
@@ -127,7 +127,7 @@ def prepare(study: Study, folder: Path) -> Plan:
 
 
 def _check_classes(folder: Path, plan: Plan) -> None:
-    """Refuse jobs that would all fail because they name a class that was not allowed with --import, or a folder."""
+    """Raise an error for jobs that would all fail because they name a folder, or a class not allowed with --import."""
     from unknot.training.settings import ALLOWED, refuse_foreign_folders
 
     for job in plan.jobs:
@@ -152,7 +152,7 @@ def _class_paths(part: Any) -> Iterator[str]:
 
 
 def clear_errors(folder: Path, plan: Plan) -> int:
-    """Forget the errors of failed jobs, so that they are retried; return how many there are."""
+    """Delete the errors of failed jobs, so that they are retried; return how many there are."""
     failed = [job for job in plan.jobs if JobFolder(folder, job.name).state_of(plan.protocols) == "failed"]
     for job in failed:
         JobFolder(folder, job.name).clear_error()
@@ -160,7 +160,7 @@ def clear_errors(folder: Path, plan: Plan) -> int:
 
 
 class Display:
-    """Lines that read well in a terminal and in a log: what ended, and every so often how far all is."""
+    """Progress display for a terminal and a log: finished jobs, and the overall progress at intervals."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Display:
         self.seen: dict[str, Seen] = {}
 
     def begin(self, todo: list[Job]) -> None:
-        """Report what is going to run, and how much disk it takes."""
+        """Report the jobs to run and their disk usage."""
         self.todo = {job.name: job for job in todo}
         begun = sum(JobFolder(self.folder, job.name).path.is_dir() for job in todo)
         needed = self.plan.bytes_per_job * len(todo)
@@ -198,7 +198,7 @@ class Display:
             self.say(f"{len(self.summary.failed)} failed before; retry them with: unknot study retry {self.again}")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
-        """Report a job that ended."""
+        """Report a finished job."""
         self.todo.pop(job.name, None)
         if outcome.seconds is not None:
             self.took.append(outcome.seconds)
@@ -234,7 +234,7 @@ class Display:
         return ", ".join(parts)
 
     def _left(self, rate: float) -> str:
-        """Estimate the time that is left: by the time of finished jobs, and before the first of them by steps."""
+        """Estimate the remaining time: from finished jobs, or from steps before the first has finished."""
         now = time.monotonic()
         if not self.seen:
             silent = f"no progress for {duration(now - self.alive)}" if self.alive else "starting"
@@ -249,7 +249,7 @@ class Display:
         return f"{duration(steps / rate)} of training left, scores not counted" if rate else ""
 
     def _look(self) -> float:
-        """Read the progress of running jobs; return their steps a second together."""
+        """Read the progress of running jobs; return their total steps per second."""
         before, rate = self.seen, 0.0
         self.seen = {}
         for name in self.todo:
@@ -264,7 +264,7 @@ class Display:
         return rate
 
     def end(self) -> None:
-        """Report how the run ended, and how to resume it."""
+        """Report the end of the run, and how to resume it."""
         summary = self.summary
         self.say(f"{clock()} {summary.done:,} of {len(self.jobs):,} done, {len(summary.failed)} failed.")
         if summary.stopped:
@@ -282,7 +282,7 @@ class Display:
 
 
 def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
-    """Estimate the bytes that jobs will leave: their models and scores."""
+    """Estimate the disk usage of jobs: their models and scores."""
     import torch
 
     from unknot.training.settings import find_class
@@ -298,7 +298,7 @@ def disk_use(jobs: Iterable[Job], imported: Iterable[str] = ()) -> int:
                 with torch.device("meta"):
                     model = find_class(part["class_path"], imported)(**arguments)
                 sizes[key] = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-            except Exception:  # what is wrong with it is said when it runs
+            except Exception:  # errors are reported when it runs
                 sizes[key] = 0
         total += sizes[key] + 30_000
     return total
@@ -320,17 +320,17 @@ def _some(names: list[str]) -> str:
 
 
 def clock() -> str:
-    """The time, for the start of a line."""
+    """Return the time, for the start of a line."""
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def show_bytes(number: float) -> str:
-    """Return a size as text."""
+    """Format a size."""
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text."""
+    """Format a duration."""
     minutes = round(seconds / 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

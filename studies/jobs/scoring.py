@@ -1,4 +1,4 @@
-"""Scores of a stored model: those of a study that are not there yet."""
+"""Compute the missing scores of a stored model."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,23 +17,23 @@ def add_scores(
     imported: Iterable[str] = (),
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Compute what is missing, protocol by protocol, from the model as it is stored.
+    """Compute missing scores of the stored model, protocol by protocol.
 
     Args:
         run: folder of the job.
         config: settings of the job.
-        protocols: scores that it needs.
+        protocols: scores to compute.
         imported: modules whose classes the settings may name.
-        report: takes how many protocols are done, of how many.
+        report: function called with the number of finished protocols and their total.
     """
     missing = [(protocol, run.missing(protocol.draws, protocol.metrics)) for protocol in protocols]
     missing = [(protocol, metrics) for protocol, metrics in missing if metrics]
     if not missing:
         return
-    # Always the stored model, so that a score is the same whether it is computed after the training or a year later.
+    # Always the stored model, so that a score does not depend on when it is computed.
     model = find_class(config["model"]["class_path"], imported).from_pretrained(run.model)
     data = config["data"]
-    dataset = build(data["init_args"].get("dataset", data), imported)  # of own images the DataModule itself
+    dataset = build(data["init_args"].get("dataset", data), imported)  # for own images, the DataModule itself
     for place, (protocol, metrics) in enumerate(missing):
         report(place, len(missing))
         if protocol.labels:

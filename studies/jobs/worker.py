@@ -1,4 +1,4 @@
-"""Client side of the process that jobs run in."""
+"""Client of the worker process of jobs."""
 
 import json
 import os
@@ -27,8 +27,11 @@ RANKS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a job: ``done``, ``failed``, ``stopped``, ``busy`` (another process has it), ``full`` (the disk is) or
-    ``died`` (its process ended before it did)."""
+    """Outcome of a job: ``done``, ``failed``, ``stopped``, ``busy``, ``full`` or ``died``.
+
+    ``busy`` means that another process runs it, ``full`` that the disk is full, and ``died`` that its process ended
+    first.
+    """
 
     job: str
     what: str
@@ -39,11 +42,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of jobs that change no result.
+    """Options of jobs that do not affect results.
 
     Args:
         checkpoint_every: seconds between saves of the state that a job resumes from.
-        keep_checkpoints: leave that state in place when a job is done.
+        keep_checkpoints: keep that state when a job is done.
     """
 
     checkpoint_every: float = 60.0
@@ -76,9 +79,9 @@ class Order:
 
 
 def environment(threads: int, devices: str | None) -> dict[str, str]:
-    """Environment of a job's process: so many threads, and nothing by which Lightning would see a cluster."""
+    """Return the environment of a job's process: the number of threads, and no variables of a cluster."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(CLUSTER) and name not in RANKS}
-    # Threads that wait for one another must sleep: spinning, they take the cores of the other jobs.
+    # Waiting threads must sleep: spinning, they would use the cores of other jobs.
     kept |= {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     kept |= {"OMP_WAIT_POLICY": "PASSIVE", "UNKNOT_LIGHTNING": "pytorch_lightning", "PYTHONUNBUFFERED": "1"}
     if devices is not None:
@@ -87,7 +90,7 @@ def environment(threads: int, devices: str | None) -> dict[str, str]:
 
 
 class Worker:
-    """A process that performs jobs, seen from the runner."""
+    """Worker process that runs jobs, as seen from the runner."""
 
     def __init__(self, order: Order, devices: str | None = None, here: str | None = None) -> None:
         self.order, self.devices, self.here = order, devices, here
@@ -95,10 +98,10 @@ class Worker:
         self.stopping = False
 
     def perform(self, job: Job) -> Outcome:
-        """Run a job; blocks until it has ended, one way or another."""
+        """Run a job; blocks until it has ended."""
         try:
             process = self._process()
-        except OSError as error:  # too many of them, or too little memory
+        except OSError as error:  # too many processes, or too little memory
             return Outcome(job.name, "died", f"no process could be started ({error})")
         assert process.stdin is not None
         assert process.stdout is not None
@@ -106,7 +109,7 @@ class Worker:
         try:
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
-            if self.stopping:  # asked for while the order was on its way
+            if self.stopping:  # requested while the order was being sent
                 process.terminate()
             answer = process.stdout.readline()
         except (BrokenPipeError, ValueError):
@@ -116,7 +119,7 @@ class Worker:
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             return Outcome(job.name, "died", f"its process ended {how}")
         outcome = Outcome(**json.loads(answer))
-        if outcome.what == "stopped":  # and the process with it
+        if outcome.what == "stopped":  # the process died
             process.wait()
         return outcome
 
@@ -130,12 +133,12 @@ class Worker:
                 text=True,
                 env=environment(self.order.threads, self.devices),
                 cwd=self.here,
-                start_new_session=True,  # Ctrl-C is for the runner
+                start_new_session=True,  # Ctrl-C is handled by the runner
             )
         return self.process
 
     def stop(self) -> None:
-        """Ask the running job to save its state and end; no other is begun."""
+        """Ask the running job to save its state and end; do not start another."""
         self.stopping = True
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()

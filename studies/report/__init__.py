@@ -1,4 +1,4 @@
-"""A page with every analysis that a table of results allows."""
+"""Report with every analysis that a table of results allows."""
 
 from unknot.studies.report.report import Report, make_report
 

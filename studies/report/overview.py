@@ -1,4 +1,4 @@
-"""Opening of a report: scores by method and strength as pictures, and the same in sentences."""
+"""Opening of a report: scores by method and strength, as pictures and in sentences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Overview:
     """Medians over seeds by method and strength.
 
     Args:
-        medians: by title of the panel, a table of methods by rank of their strength.
-        strengths: the swept value of each of its cells.
-        sentences: what the pictures show.
+        medians: table of methods by rank of their strength, by title of the panel.
+        strengths: swept value of each cell.
+        sentences: description of the pictures.
     """
 
     medians: dict[str, pd.DataFrame]
@@ -90,7 +90,7 @@ def _batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def _rows(frame: pd.DataFrame) -> pd.Series:
-    """Name of the row of every model: its method, with its kind of pairs or labels."""
+    """Return the name of the row of every model: its method, with its kind of pairs or labels."""
     names = frame.method.astype(str).map(label)
     kinds = kinds_of_pairs(frame)
     names = names + np.where(kinds.isin(("?", "nan", "none")), "", ", k = " + kinds)
@@ -102,14 +102,14 @@ def _rows(frame: pd.DataFrame) -> pd.Series:
 
 
 def _in_order(frame: pd.DataFrame) -> list[str]:
-    """Rows in the order of the thesis' figures."""
+    """Return rows in the order of the thesis' figures."""
     order = {method: place for place, method in enumerate(by_figure(frame.method.astype(str)))}
     rows = frame.assign(place=frame.method.astype(str).map(order)).drop_duplicates("row")
     return list(rows.sort_values(["place", "row"]).row)
 
 
 def _sentences(dataset: str, metric: str, frame: pd.DataFrame) -> Iterator[str]:
-    """Say which setting is best, and how far seeds, strengths and methods are apart."""
+    """State the best setting, and the differences between seeds, strengths and methods."""
     medians = frame.groupby(["row", "column"])[metric].median()
     if len(medians) < 2:
         return
@@ -135,7 +135,7 @@ def _sentences(dataset: str, metric: str, frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _setting(frame: pd.DataFrame, key: tuple[str, int]) -> str:
-    """A setting in words."""
+    """Describe a setting in words."""
     of = frame[(frame.row == key[0]) & (frame.column == key[1])]
     strength = of.strength.iloc[0]
     seeds = f"{len(of)} model{'s' * (len(of) > 1)}"

@@ -1,4 +1,4 @@
-"""One page with every analysis that a population allows."""
+"""Page with every analysis that a population allows."""
 
 import base64
 import io
@@ -31,7 +31,7 @@ DPI = 100
 
 @dataclass
 class Report:
-    """The analyses of a table: those it allows, and what is missing for the others."""
+    """Analyses that a table allows, and what is missing for the others."""
 
     population: Population
     results: list[Result] = field(default_factory=list)
@@ -45,11 +45,11 @@ class Report:
 
     @cached_property
     def claims(self) -> list[claims.Finding]:
-        """The thesis' claims that the table can decide; none where only some analyses were asked for."""
+        """Claims of the thesis that the table can decide; none if only some analyses were requested."""
         return [] if self.table is None else claims.decide_on(self.table, self.resamples)
 
     def numbers(self) -> pd.DataFrame:
-        """All numbers, with their interval, what chance gives and what the thesis prints."""
+        """All numbers, with their interval, chance level and the value of the thesis."""
         lines = [
             {
                 "analysis": result.name,
@@ -66,7 +66,7 @@ class Report:
         return pd.DataFrame(lines, columns=["analysis", "number", "value", "low", "high", "chance", "thesis"])
 
     def signs(self) -> pd.DataFrame:
-        """All directions that the thesis found, and whether this population agrees."""
+        """All directions found in the thesis, and whether this population agrees."""
         lines = [
             {
                 "analysis": result.name,
@@ -83,9 +83,9 @@ class Report:
         return pd.DataFrame(lines, columns=["analysis", "claim", "expected", "observed", "low", "high", "agrees"])
 
     def write(self, folder: str | Path, title: str = "Results of this population") -> Path:
-        """Write ``report.html``, which needs no other file, and beside it each figure (PNG) and table (CSV).
+        """Write a self-contained ``report.html``, with each figure (PNG) and table (CSV) next to it.
 
-        ``report.md`` says the same in Markdown, and shows the figures that lie beside it.
+        ``report.md`` has the same content in Markdown, with links to the figures.
 
         Returns:
             The path of the page.
@@ -116,7 +116,7 @@ class Report:
         return Overview.of(self.population)
 
     def _context(self, title: str) -> dict[str, Any]:
-        """Everything that the templates show."""
+        """Return the context of the templates."""
         frame = self.population.frame
         methods = by_figure(map(str, frame.method))
         of = pd.crosstab(frame.method.astype(str), frame.dataset.astype(str))
@@ -150,7 +150,7 @@ class Report:
         }
 
     def _entry(self, name: str) -> dict[str, Any]:
-        """Return what the templates show of one analysis."""
+        """Return the context of one analysis."""
         result = next((result for result in self.results if result.name == name), None)
         return {
             "name": name,
@@ -161,7 +161,7 @@ class Report:
         }
 
     def chapters(self) -> dict[str, list[str]]:
-        """Names of the analyses that were tried, by chapter of the thesis."""
+        """Names of the analyses that were run, by chapter of the thesis."""
         tried = {result.name for result in self.results} | self.missing.keys() | self.broken.keys()
         names = {
             chapter: [name for name in ANALYSES if name in tried and ANALYSES[name].about["chapter"] == chapter]
@@ -180,10 +180,10 @@ def make_report(
     """Run all analyses on a table of results.
 
     Args:
-        table: one line for each model; see :class:`unknot.studies.population.Population`.
-        only: names of analyses; all by default.
-        resamples: of bootstraps and permutations.
-        seed: of these.
+        table: table with one row for each model; see :class:`unknot.studies.population.Population`.
+        only: names of analyses; by default all.
+        resamples: number of bootstraps and permutations.
+        seed: seed of bootstraps and permutations.
         progress: called with the name of each analysis before it runs.
 
     >>> from unknot.studies.synthetic import synthetic_results
@@ -204,13 +204,13 @@ def make_report(
             report.results.append(ANALYSES[name](report.population, resamples=resamples, seed=seed))
         except Missing as error:
             report.missing[name] = str(error)
-        except Exception as error:  # one analysis must not take the others with it; the page says so
+        except Exception as error:  # a failing analysis must not prevent the others; the page reports it
             report.broken[name] = f"{type(error).__name__}: {error}"
     return report
 
 
 def _render(template: str, context: dict[str, Any]) -> str:
-    """Fill a template; text from a table is escaped in HTML."""
+    """Render a template; text from a table is escaped in HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=template.endswith(".html.jinja"),

@@ -68,7 +68,7 @@ def test_parts_of_a_study_that_ran_in_two_places_make_one_table(
     assert main(["study", "table", str(study), str(written), "--out", str(tmp_path / "all.parquet")]) == 0
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "all.parquet"), table, check_dtype=False)
     assert main(["study", "table", str(study), str(there)]) == 1
-    assert "Where shall the table of several go? Name a file" in capsys.readouterr().err
+    assert "A table of several sources needs a file: add --out" in capsys.readouterr().err
     (tmp_path / "other.csv").write_text("model,mig\na,0.1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="has the columns job and status"):
         results(study, tmp_path / "other.csv")

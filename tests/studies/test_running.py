@@ -128,7 +128,7 @@ def test_added_seeds_and_scores_are_all_that_is_computed(
 
 def test_a_changed_study_is_not_mixed_with_the_old_one(whole: Path, study: Make) -> None:
     before = (whole / "plan.json").read_bytes()
-    with pytest.raises(ValueError, match="jobs that are not in the study as it is now"):
+    with pytest.raises(ValueError, match="jobs that are no longer in the study"):
         run(study(steps=13), whole)
     assert (whole / "plan.json").read_bytes() == before
 
@@ -338,7 +338,7 @@ def test_places_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Local(gpus=2, gpus_per_job=0.5).parallel == 4
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert Local(gpus=1).devices == ["3"]
-    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES shows 2"):
+    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES lists 2"):
         Local(gpus=3)
     with pytest.raises(ValueError, match="a job trains on one device at most"):
         Local(gpus=2, gpus_per_job=2)

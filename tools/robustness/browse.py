@@ -1,4 +1,4 @@
-"""`unknot browse` with many checkpoints and a long table of results, in headless Chromium: how long each action takes.
+"""Latency of `unknot browse` with many checkpoints and a long table of results, in headless Chromium.
 
 python tools/robustness/browse.py --checkpoints 500 --rows 2000
 """
@@ -26,7 +26,7 @@ from unknot.zoo import BetaVAE
 from unknot.zoo.pictures import draw_traversals
 
 METHODS = ["BetaVAE", "AdaGVAE", "BetaTCVAE", "FactorVAE", "DIPVAEI", "AnnealedVAE"]
-# Time until the frame after the change has been drawn.
+# Time until the frame after the change is drawn.
 ACT = """
 const [change, done] = [new Function(arguments[0]), arguments[1]], start = performance.now();
 change();
@@ -36,10 +36,10 @@ SET = "const one = document.querySelector('[name={}]'); one.value = '{}'; one.di
 
 
 def main() -> None:
-    """Make checkpoints, serve them, measure."""
+    """Create checkpoints, serve them and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoints", type=int, default=500)
-    parser.add_argument("--rows", type=int, default=2000, help="of the table of results")
+    parser.add_argument("--rows", type=int, default=2000, help="rows of the table of results")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def make(folder: Path, count: int) -> None:
-    """Checkpoints that share their weights, each with scores and a picture."""
+    """Create checkpoints that share their weights, each with scores and a picture."""
     torch.manual_seed(0)
     model = BetaVAE().eval()
     model.save_pretrained(folder / "0")
@@ -89,7 +89,7 @@ def make(folder: Path, count: int) -> None:
 
 
 def make_table(path: Path, count: int) -> Path:
-    """A population: two methods, four strengths, many seeds."""
+    """Write a table of results: two methods, four strengths, many seeds."""
     chance = random.Random(0)
     lines = ["dataset,method,seed,model.beta,mig,dci,sap,modularity"]
     for number in range(count):
@@ -100,7 +100,7 @@ def make_table(path: Path, count: int) -> Path:
 
 
 def start_browser(chromium: str, driver: str) -> Any:
-    """Headless, at the size of a laptop."""
+    """Start a headless browser with the window of a laptop."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -113,7 +113,7 @@ def start_browser(chromium: str, driver: str) -> Any:
 
 
 def measure(browser: Any, url: str, keys: Keys, repeats: int) -> None:
-    """Load the page again each time, then act on it."""
+    """Reload the page repeatedly, then measure actions on it."""
     ready = "return document.body.dataset.rendered && performance.now()"
     loads: list[float] = []
     for _ in range(repeats):
@@ -164,7 +164,7 @@ def measure(browser: Any, url: str, keys: Keys, repeats: int) -> None:
 
 
 def busy(browser: Any) -> float:
-    """Milliseconds that the page's thread has worked, by its own processor time: a busy machine changes them less."""
+    """Return the milliseconds of work of the page's thread, by processor time, which depends less on a busy machine."""
     metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
     return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration") * 1e3
 

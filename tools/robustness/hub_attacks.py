@@ -1,6 +1,6 @@
-"""`unknot hub serve` under attack: stopped and killed while it is written to, slow and half clients, a full disk.
+"""`unknot hub serve` under attack: stopped and killed during writes, slow and incomplete clients, a full disk.
 
-Each part starts a server of its own, does its worst, starts the server again where it ended, and counts what was lost.
+Each part starts its own server, attacks it, restarts the server if it ended, and counts lost data.
 
     python tools/robustness/hub_attacks.py --seconds 20 --kills 20
 """
@@ -29,7 +29,7 @@ REPO = "me/x"
 
 
 class Hub:
-    """A server in a process of its own."""
+    """Server in its own process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,14 +44,14 @@ class Hub:
         self.token = (self.folder / "tokens.txt").read_text().split()[1]
 
     def end(self, sent: int = signal.SIGKILL) -> float:
-        """Send a signal and give the seconds until it is gone."""
+        """Send a signal and return the seconds until the process ends."""
         start = time.perf_counter()
         self.process.send_signal(sent)
         self.process.wait(120)
         return time.perf_counter() - start
 
     def memory(self) -> float:
-        """Megabytes, at most so far."""
+        """Peak memory in megabytes."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"VmHWM:\s+(\d+)", text)[0]) / 1024
 
@@ -61,11 +61,11 @@ class Hub:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def ask(self, method: str, path: str, body: bytes | None = None, timeout: float = 120) -> tuple[int, bytes]:
-        """Status and content of an answer."""
+        """Return status and content of a response."""
         return self.answer(method, path, body, timeout)[:2]
 
     def answer(self, method: str, path: str, body: bytes | None, timeout: float) -> tuple[int, bytes, str]:
-        """Status and content of an answer, and the address of the next page."""
+        """Return status and content of a response, and the address of the next page."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body, {"authorization": f"Bearer {self.token}"})
@@ -76,15 +76,15 @@ class Hub:
             connection.close()
 
     def create(self) -> None:
-        """The repository that is written to."""
+        """Create the repository to write to."""
         assert self.ask("POST", "/api/repos/create", b'{"name": "x", "organization": "me"}')[0] == 200
 
     def commit(self, title: str, files: dict[str, bytes]) -> int:
-        """Status of a commit."""
+        """Make a commit and return its status."""
         return self.ask("POST", f"/api/models/{REPO}/commit/main", body(title, files))[0]
 
     def half(self, sent: bytes, announced: int) -> socket.socket:
-        """A connection that sent the first part of a commit."""
+        """Open a connection and send the first part of a commit."""
         head = f"POST /api/models/{REPO}/commit/main HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         head += f"Authorization: Bearer {self.token}\r\nContent-Length: {announced}\r\n\r\n"
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
@@ -92,7 +92,7 @@ class Hub:
         return connection
 
     def titles(self) -> list[str]:
-        """Of all commits, the last one first."""
+        """Return the titles of all commits, last first."""
         found, path = [], f"/api/models/{REPO}/commits/main"
         while path:
             _, content, path = self.answer("GET", path, None, 120)
@@ -100,7 +100,7 @@ class Hub:
         return found
 
     def whole(self) -> int:
-        """Number of files that were read back with the hash that they are announced with."""
+        """Return the number of files that were read back with their announced hash."""
         listing = json.loads(self.ask("GET", f"/api/models/{REPO}?blobs=true")[1])
         for file in listing["siblings"]:
             content = self.ask("GET", f"/{REPO}/resolve/main/{file['rfilename']}")[1]
@@ -110,13 +110,13 @@ class Hub:
         return len(listing["siblings"])
 
     def parts(self) -> int:
-        """Number of files that interrupted writers left behind."""
+        """Return the number of files left by interrupted writers."""
         return len(list(self.folder.rglob("*.part")))
 
 
 @contextmanager
 def hub(folder: Path) -> Iterator[Hub]:
-    """A server with a repository, gone afterwards."""
+    """Serve a hub with a repository during the block."""
     served = Hub(folder)
     try:
         served.create()
@@ -127,7 +127,7 @@ def hub(folder: Path) -> Iterator[Hub]:
 
 
 def body(title: str, files: dict[str, bytes]) -> bytes:
-    """A commit as clients send it."""
+    """Return the body of a commit, as clients send it."""
     lines = [{"key": "header", "value": {"summary": title}}]
     for path, content in files.items():
         lines.append({"key": "file", "value": {"path": path, "content": base64.b64encode(content).decode()}})
@@ -160,7 +160,7 @@ def stopping(folder: Path, uploads: int) -> str:
 
 
 def killing(folder: Path, kills: int, writers: int) -> str:
-    """SIGKILL again and again while many write."""
+    """Repeated SIGKILL during concurrent writes."""
     acknowledged: list[str] = []
     attempted = 0
     with hub(folder) as served:
@@ -199,7 +199,7 @@ def killing(folder: Path, kills: int, writers: int) -> str:
 
 
 def slow(folder: Path, clients: int, seconds: float) -> str:
-    """Clients that take their answers a little at a time, and others that never finish their question."""
+    """Clients that read responses slowly, and others that never finish their request."""
     with hub(folder) as served:
         assert served.commit("big", {"big.bin": b"\0" + os.urandom(20_000_000)}) == 200
         before = served.memory()
@@ -261,7 +261,7 @@ def halves(folder: Path, uploads: int) -> str:
 
 
 def full(folder: Path) -> str:
-    """A disk of 40 MB."""
+    """Disk of 40 MB that becomes full."""
     folder.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], capture_output=True)
     if made.returncode:
@@ -296,19 +296,19 @@ def full(folder: Path) -> str:
 
 
 def room(folder: Path) -> int:
-    """Free bytes of a file system."""
+    """Return the free bytes of a file system."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_bsize
 
 
 def main() -> None:
-    """Run and report."""
+    """Run all parts and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--only", default="", help="part of the name of what to run")
+    parser.add_argument("--only", default="", help="run only parts whose name contains this")
     options = parser.parse_args()
     parts: dict[str, Callable[[Path], str]] = {
         "SIGTERM": lambda folder: stopping(folder, 20),

@@ -1,8 +1,8 @@
-"""Mutated checkpoints against `load`, `show`, `browse` and `browse --export`: crashes, hangs, code that ran, memory.
+"""Test `load`, `show`, `browse` and `browse --export` on mutated checkpoints: crashes, hangs, executed code, memory.
 
-Each case damages the configuration, the weights or the card of a bundled checkpoint and hands the folder to all four,
-in a forked process with an audit hook. A ValueError or an OSError is a refusal, as the page and the command line expect
-them; any other error is a crash.
+Each case damages the configuration, the weights or the card of a bundled checkpoint and passes the folder to all four,
+in a forked process with an audit hook. A ValueError or an OSError is an expected error of the page and the command
+line; any other error is a crash.
 
     python tools/robustness/mutated_checkpoints.py --cases 1500 --seed 0
 """
@@ -53,7 +53,7 @@ SILENCE = 150.0
 
 
 def value(rng: random.Random, depth: int = 0) -> Any:
-    """A value that an argument should not have, or another that it may have."""
+    """Return a value that an argument must not have, or another valid one."""
     size = rng.choice([1, 8, 32, 64, 1024, 4096, 10**5, 2**31])
     inner = value(rng, depth + 1) if depth < 3 else 1
     return rng.choice(
@@ -73,7 +73,7 @@ def value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def mutated_config(rng: random.Random, content: bytes) -> bytes:
-    """A configuration with other arguments, names, schedules, or bytes."""
+    """Return a configuration with other arguments, names, schedules, or bytes."""
     config = json.loads(content)
     arguments = config["arguments"]
     kind = rng.randrange(12)
@@ -110,7 +110,7 @@ def mutated_config(rng: random.Random, content: bytes) -> bytes:
 
 
 def flipped(rng: random.Random, content: bytes, within: int, times: int) -> bytes:
-    """The same with a few bits turned over among its first bytes."""
+    """Return content with a few flipped bits among its first bytes."""
     changed = bytearray(content)
     for _ in range(times):
         changed[rng.randrange(within)] ^= 1 << rng.randrange(8)
@@ -118,7 +118,7 @@ def flipped(rng: random.Random, content: bytes, within: int, times: int) -> byte
 
 
 def mutated_weights(rng: random.Random, content: bytes) -> bytes:
-    """A safetensors file with another header, or other bytes."""
+    """Return a safetensors file with another header, or other bytes."""
     length = struct.unpack("<Q", content[:8])[0]
     header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
     names = [name for name in header if name != "__metadata__"]
@@ -159,7 +159,7 @@ def mutated_weights(rng: random.Random, content: bytes) -> bytes:
 
 
 def mutated_card(rng: random.Random) -> bytes:
-    """A card with YAML, or a text, that is hard to read."""
+    """Return a card with YAML, or a text, that is hard to read."""
     metadata = [
         "a: &a [x,x]\nb: &b [*a,*a]\n",
         f"a: !!python/object/apply:os.system ['{EVIL}']\n",
@@ -181,13 +181,13 @@ def mutated_card(rng: random.Random) -> bytes:
 
 
 def memory(field: str) -> int:
-    """Megabytes of this process, now (``VmRSS``) or at most (``VmHWM``)."""
+    """Return the memory of this process in megabytes, now (``VmRSS``) or at most (``VmHWM``)."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) // 1024
 
 
 class Page:
-    """`unknot browse` of one folder, asked over a socket."""
+    """`unknot browse` of one folder, queried over a socket."""
 
     def __init__(self, folder: Path) -> None:
         from unknot.hub.browser.app import browse_app
@@ -200,7 +200,7 @@ class Page:
         threading.Thread(target=self.server.run, args=([listening],), daemon=True).start()
 
     def ask(self, path: str, body: Any = None) -> int:
-        """The status of an answer; 500 is a mistake of ours."""
+        """Return the status of a response; 500 is a bug."""
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, content, {"x-unknot-token": "secret"})
         try:
@@ -211,7 +211,7 @@ class Page:
             return error.code
 
     def browse(self) -> None:
-        """Ask what a visitor would: the list, each detail, a thumbnail, and what the model does live."""
+        """Send a visitor's requests: the list, each detail, a thumbnail, and the live views of the model."""
         questions: list[tuple[str, Any]] = [("", None)]
         for one in self.index.entries:
             questions += [(f"/{one}", None), (f"/{one}/curves", None), (f"/{one}/drawn.png", None)]
@@ -222,7 +222,7 @@ class Page:
 
 
 def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, Any]:
-    """Mutate a checkpoint, and hand it to everything that reads one."""
+    """Mutate a checkpoint, and pass it to everything that reads one."""
     from unknot.hub import listing, load
     from unknot.hub.browser.export import export
 
@@ -232,7 +232,7 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
     shutil.rmtree(folder, ignore_errors=True)
     saved.mkdir(parents=True)
     bundled = dict(BUNDLED[name])
-    if "w" in what:  # an attacker writes the hash of these weights, or none; otherwise it alone would refuse them
+    if "w" in what:  # an attacker would update or remove the hash too
         config = json.loads(bundled["config.json"])
         bundled["config.json"] = json.dumps({key: part for key, part in config.items() if key != "weights"}).encode()
     for key, file, mutate in (
@@ -252,7 +252,7 @@ def case(seed: int, number: int, folder: Path, events: list[str]) -> dict[str, A
         "export": lambda: export(folder / "all.html", [folder], say=lambda text: None),
     }
     for step, function in steps.items():
-        start = time.process_time()  # of one thread at work: a clock on the wall says how busy the machine is
+        start = time.process_time()  # of the working thread: wall-clock time depends on the load of the machine
         try:
             function()
             outcome = "ok"
@@ -290,7 +290,7 @@ BUNDLED: dict[str, dict[str, bytes]] = {}
 
 
 def work(seed: int, numbers: range, folder: Path, write: Callable[[dict[str, Any]], None]) -> None:
-    """Run cases in a process of their own."""
+    """Run cases in a separate process."""
     import torch
 
     events: list[str] = []
@@ -313,11 +313,11 @@ def print_row(file: IO[str], row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run all cases and print what happened."""
+    """Run all cases and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case, to run one again")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one")
     arguments = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     prepare()
@@ -360,7 +360,7 @@ def main() -> None:
 
 
 def report(results: list[dict[str, Any]]) -> None:
-    """Print what happened, by step."""
+    """Print the results by step."""
     whole = [row for row in results if "steps" in row]
     for step in ("load", "show", "browse", "export"):
         outcomes = collections.Counter(row["steps"][step][0].partition(" ")[0] for row in whole)

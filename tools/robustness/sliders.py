@@ -1,6 +1,6 @@
-"""`unknot browse` with many people moving sliders at once: requests per second, latency, memory and processor time.
+"""`unknot browse` with many concurrent slider users: requests per second, latency, memory and processor time.
 
-Each client does what the page does while a slider is dragged: it asks for the image of its codes and, as soon as it has
+Each client acts as the page does while a slider is dragged: it requests the image of its latents and, as soon as it has
 it, for that of the next ones. All look at the same bundled checkpoint, over connections that stay open.
 
     python tools/robustness/sliders.py --clients 50 --seconds 30
@@ -23,7 +23,7 @@ BROWSE = "import sys; from unknot.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Page:
-    """A server in a process of its own, and what a browser learns when it opens the page."""
+    """Server in its own process, with the token that a browser receives."""
 
     def __init__(self, folder: str) -> None:
         words = [sys.executable, "-c", BROWSE, "browse", folder, "--port", "0", "--no-open"]
@@ -42,11 +42,11 @@ class Page:
         answer.read()
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection that stays open."""
+        """Open a persistent connection."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: object = None) -> bytes:
-        """Content of an answer."""
+        """Return the content of a response."""
         connection.request(method, path, None if body is None else json.dumps(body), self.headers)
         answer = connection.getresponse()
         content = answer.read()
@@ -54,7 +54,7 @@ class Page:
         return content
 
     def status(self, name: str) -> int:
-        """An entry of the process's status, in kB."""
+        """Return an entry of the process's status, in kB."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(rf"{name}:\s+(\d+)", text)[0])
 
@@ -75,7 +75,7 @@ def move(page: Page, path: str, size: int, until: float, times: list[float], see
 
 
 def main() -> None:
-    """Run and report."""
+    """Run the clients and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def measure(page: Page, options: argparse.Namespace) -> None:
-    """Let them move, and count."""
+    """Run the clients and count."""
     connection = page.connect()
     rows = json.loads(page.ask(connection, "GET", "/api/checkpoints"))["checkpoints"]
     path = f"/api/checkpoints/{next(row['id'] for row in rows if row['ref'] == options.model)}"
