@@ -135,6 +135,7 @@ class Recipe:
             "trains as a whole.",
             *chosen,
             *_schedules(job.config),
+            *([self.note] if self.note else []),
         )
         scores = run.scores(USUAL_DRAWS)
         known = {"scores": dict(scores), "protocol": scores.protocol} if scores else {}

@@ -52,6 +52,7 @@ def main() -> None:
         "SlowVAE": (zoo.SlowVAE(image_shape=SHAPE), pairs),
         "QLAE": (zoo.QLAE(image_shape=SHAPE), images),
         "QLAE, depth 1": (zoo.QLAE(image_shape=SHAPE, **shallow), images),
+        "Tripod, depth 1": (zoo.Tripod(image_shape=SHAPE, **shallow), images),
     }
     for gradient, initial in (("full", "gaussian"), ("implicit", "gaussian"), ("bilevel", "learned")):
         slots = zoo.SlotAutoEncoder(gradient=gradient, initial=initial, **small)  # type: ignore[arg-type]

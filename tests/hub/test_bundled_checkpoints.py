@@ -37,7 +37,7 @@ def cache(monkeypatch, tmp_path_factory):
 NAMES = [name.partition("/")[2] for name in refs.bundled_names()]
 
 
-NOT_TRAINED_YET = {"DINOSAUR", "HFSVAE", "QLAE", "SlowVAE", "Tripod"}
+NOT_TRAINED_YET = {"DINOSAUR", "Tripod"}
 
 
 def test_every_class_of_the_zoo_is_there():
