@@ -25,6 +25,7 @@ RESULTS = ".eval_results/unknot.yaml"
 MAX_NOTE, MAX_NOTES = 500, 10
 OURS = ("method:", "zoo-dataset:", "family:")
 """Beginnings of the tags that a push replaces; all others stay."""
+THROUGH_VALUES = "Latent traversals: one row per latent, through its values"
 CAPTIONS = {
     "traversals": "Latent traversals: one row per latent, from -2 to 2",
     "reconstructions": "Reconstructions",
@@ -136,13 +137,14 @@ def body_of(model: Any, repo: str, facts: Facts, files: Mapping[str, Content]) -
         f"code of commit `{_cell(facts.commit, 60)}`" if facts.commit else "",
     ]
     command = plain(facts.command or "", 2000).replace("`", "")
+    captions = CAPTIONS | ({"traversals": THROUGH_VALUES} if "levels" in model.capabilities else {})
     return _template(TEMPLATE).render(
         name=repo.partition("/")[2],
         model=type(model).__name__,
         dataset=plain(model.trained_on or ""),
         of_the_zoo=_is_of_the_zoo(type(model)),
         pictures=[
-            {"file": name, "caption": CAPTIONS.get(stem, stem.replace("_", " "))} for name, stem in stems.items()
+            {"file": name, "caption": captions.get(stem, stem.replace("_", " "))} for name, stem in stems.items()
         ],
         snippet=snippet(model, repo),
         scores=[
