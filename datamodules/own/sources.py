@@ -98,64 +98,45 @@ class Source(ABC):
 
 
 class Files(Source):
-    """Image files, optionally with the other columns of the table that lists them."""
+    """Image files, as paths or as bytes in memory, and perhaps the other columns of the table that lists them."""
 
-    unit = "files"
-
-    def __init__(self, paths: Sequence[Path], names: Sequence[str], title: str, columns: Columns | None = None) -> None:
-        self.paths, self.names, self.title = list(paths), tuple(names), title
+    def __init__(
+        self, files: Sequence[Path] | Sequence[bytes], names: Sequence[str], title: str, columns: Columns | None = None
+    ) -> None:
+        self.files: list[Any] = list(files)
+        self.names, self.title = tuple(names), title
+        self.unit = "files" if isinstance(self.files[0], Path) else "images"
         self._columns = columns or {}
         self.label_keys = tuple(self._columns)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     def key(self, *more: object) -> str:
-        """Return a fingerprint of paths, sizes and modification times."""
-        return fingerprint((path for path in self.paths if path.exists()), self.names, *more)
-
-    def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the paths."""
-        return [self.paths[number] for number in numbers]
-
-    def describe(self, number: int) -> str:
-        """Return the path."""
-        return str(self.paths[number])
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of the table."""
-        return tuple(self._columns)
-
-    def read_columns(self, names: Sequence[str]) -> Columns:
-        """Return the cells of these columns."""
-        return {name: self._columns[name] for name in names}
-
-
-class Encoded(Source):
-    """Image files in memory, such as the column of a DataFrame."""
-
-    def __init__(self, images: Sequence[bytes], title: str, columns: Columns | None = None) -> None:
-        self.images, self.title, self._columns = list(images), title, columns or {}
-        self.label_keys = tuple(self._columns)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def key(self, *more: object) -> str:
-        """Return a fingerprint of all bytes."""
+        """Paths, sizes and times of the files, or all bytes."""
+        if self.unit == "files":
+            return fingerprint((path for path in self.files if path.exists()), self.names, *more)
         hash = hashlib.sha256(repr(more).encode())
-        for image in self.images:
-            hash.update(len(image).to_bytes(8, "big"))
-            hash.update(image)
+        for image in self.files:
+            hash.update(len(image).to_bytes(8, "big") + image)
         return hash.hexdigest()[:16]
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes."""
-        return [self.images[number] for number in numbers]
+        """Their paths or bytes."""
+        return [self.files[number] for number in numbers]
 
-    columns = Files.columns
-    read_columns = Files.read_columns
+    def describe(self, number: int) -> str:
+        """The path."""
+        return str(self.files[number]) if self.unit == "files" else super().describe(number)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of the table."""
+        return tuple(self._columns)
+
+    def read_columns(self, names: Sequence[str]) -> Columns:
+        """Cells of these columns."""
+        return {name: self._columns[name] for name in names}
 
 
 class Tar(Source):
@@ -497,7 +478,7 @@ def from_frame_columns(columns: Mapping[str, list[Any]], image_key: str | None, 
     images = [bytes_or_path(cell, folder) for cell in columns[key]]
     others = {name: cells for name, cells in columns.items() if name != key}
     if all(isinstance(image, bytes) for image in images):
-        return Encoded(images, title, others)
+        return Files(images, (), title, others)
     if not all(isinstance(image, Path) for image in images):
         bad = next(cell for cell, image in zip(columns[key], images, strict=True) if not isinstance(image, Path))
         raise ValueError(f"{title}: column {key!r} holds {str(bad)[:60]!r}; expected paths of images, or their bytes.")
@@ -519,7 +500,7 @@ def open_source(images: Any, image_key: str | None) -> Any:
         if all(isinstance(image, str | Path) for image in images):
             return from_paths([Path(image) for image in images], image_key, [str(image) for image in images])
         if all(isinstance(image, bytes) for image in images):
-            return Encoded(images, "the list")
+            return Files(images, (), "the list")
     return images
 
 
@@ -591,7 +572,7 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path}: not a CSV table with a header ({error}).") from None
     if not header:
-        raise ValueError(f"{path}: this table is empty; expected a header and a row for each image.")
+        raise ValueError(f"{path}: not a CSV table with a header (it is empty).")
     header = [name.strip() for name in header]
     if len(set(header)) != len(header):
         raise ValueError(f"{path}: two columns of the same name in its header: {', '.join(header)}.")

@@ -115,3 +115,8 @@ class DrawnScenes(SceneDataset):
                 part.numpy() for part in self.sample(CHUNK_SCENES, generator)
             )
             yield chunk[: self.num_scenes - start]
+
+
+def target_rows(columns: Sequence[Tensor], real: Tensor) -> Tensor:
+    """Rows of targets ``[B, M, P]`` from columns ``[B, M, p]``, zeros for padding; the last number is 1 for an object."""
+    return torch.cat([column.float() for column in (*columns, real[..., None])], dim=-1) * real[..., None]

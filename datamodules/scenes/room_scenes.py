@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unknot.datamodules.scenes.drawn import DrawnScenes
+from unknot.datamodules.scenes.drawn import DrawnScenes, target_rows
 from unknot.datamodules.scenes.layout import Property
 from unknot.datamodules.scenes.raycast import Camera, Kind, Solids, cast, rays
 from unknot.datamodules.scenes.rooms3d import HALF_ROOM, LAMP, object_light, view_from
@@ -99,11 +99,9 @@ class RoomScenes(DrawnScenes):
         room = torch.randint(HUES, (n, 3), generator=generator)  # floor, walls and sky
         azimuth = torch.deg2rad(SWING * (2 * uniform(n) - 1))
         size_share = (scale - SCALES[0]) / (SCALES[1] - SCALES[0])
-        columns = [
-            *(F.one_hot(shape, len(SHAPES)), size_share[..., None], (place + REACH) / (2 * REACH)),
-            *(F.one_hot(hue, HUES), real[..., None]),
-        ]
-        targets = torch.cat([column.float() for column in columns], dim=-1) * real[..., None]
+        on_floor = (place + REACH) / (2 * REACH)
+        columns = [F.one_hot(shape, len(SHAPES)), size_share[..., None], on_floor, F.one_hot(hue, HUES)]
+        targets = target_rows(columns, real)
         images = torch.empty(n, 3, *self.image_size, dtype=torch.uint8)
         masks = torch.empty(n, *self.image_size, dtype=torch.uint8)
         for part in torch.arange(n).split(CHUNK):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unknot.datamodules.published.dsprites import DSprites
-from unknot.datamodules.scenes.drawn import DrawnScenes
+from unknot.datamodules.scenes.drawn import DrawnScenes, target_rows
 from unknot.datamodules.scenes.layout import Property
 
 Variant = Literal["binarized", "colored_on_grayscale", "colored_on_colored"]
@@ -92,8 +92,7 @@ class MultiDSprites(DrawnScenes):
         shape, angle = factors.view(n, most, -1)[..., 0], values[..., 2]
         turned = angle * torch.tensor([4.0, 2.0, 1.0])[shape]
         orientation = torch.stack([turned.cos(), turned.sin()], dim=-1)
-        columns = [F.one_hot(shape, 3), values[..., 1:2], orientation, values[..., 3:], colors, real[..., None]]
-        targets = torch.cat([column.float() for column in columns], dim=-1) * real[..., None]
+        targets = target_rows([F.one_hot(shape, 3), values[..., 1:2], orientation, values[..., 3:], colors], real)
         return painted(masks, colors, background), targets, masks
 
     def _colors(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -192,8 +191,8 @@ class Tetrominoes(DrawnScenes):
                 break
         color = torch.randint(len(HUES), (n, many), generator=generator)
         masks = in_front(cells).repeat_interleave(CELL, 1).repeat_interleave(CELL, 2)
-        columns = [F.one_hot(shape, 19), place / (CELLS - 1), F.one_hot(color, len(HUES)), torch.ones(n, many, 1)]
-        targets = torch.cat([column.float() for column in columns], dim=-1)
+        columns = [F.one_hot(shape, 19), place / (CELLS - 1), F.one_hot(color, len(HUES))]
+        targets = target_rows(columns, torch.ones(n, many, dtype=torch.bool))
         return painted(masks, torch.tensor(HUES)[color], torch.zeros(n, 3)), targets, masks
 
     def _cells(self, shape: Tensor, place: Tensor) -> Tensor:

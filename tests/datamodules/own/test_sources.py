@@ -357,7 +357,7 @@ def bad_inputs(tmp: Path) -> dict[str, tuple[Callable[[], Any], str]]:
         "two columns of a name": (lambda: tmp / "twice.csv", "two columns of the same name in its header"),
         "a short row": (lambda: tmp / "ragged.csv", "row 2 has 1 cells, the header 2"),
         "a header alone": (lambda: tmp / "header.csv", "has no rows"),
-        "an empty file": (lambda: tmp / "no.csv", "this table is empty"),
+        "an empty file": (lambda: tmp / "no.csv", r"not a CSV table with a header \(it is empty\)"),
         "an example without image": (lambda: tmp / "half.tar", "example '1' has no 'png', only txt"),
         "columns without images": (lambda: data.select_columns(["third", "parity"]), "which of its columns holds"),
         "a column that holds none": (lambda: (data, {"image_key": "third"}), "Item 0 of the data set is of type int64"),
