@@ -118,5 +118,5 @@ class DrawnScenes(SceneDataset):
 
 
 def target_rows(columns: Sequence[Tensor], real: Tensor) -> Tensor:
-    """Rows of targets ``[B, M, P]`` from columns ``[B, M, p]``, zeros for padding; the last number is 1 for an object."""
+    """Rows of targets ``[B, M, P]`` from columns ``[B, M, p]``; padding is 0, the last number of an object 1."""
     return torch.cat([column.float() for column in (*columns, real[..., None])], dim=-1) * real[..., None]
