@@ -14,10 +14,18 @@ from typing import Any
 from unknot.checkpoints import cache, client
 from unknot.checkpoints.card import MAX_CARD, facts_of, read_card
 from unknot.checkpoints.errors import IntegrityError, OfflineError, UnreachableError
-from unknot.checkpoints.names import COMMIT, ORGANISATION, bundled_folder, bundled_names, parse_ref
+from unknot.checkpoints.names import (
+    CARD,
+    COMMIT,
+    CONFIG,
+    ORGANISATION,
+    WEIGHTS,
+    bundled_folder,
+    bundled_names,
+    parse_ref,
+)
 from unknot.files import read_limited, sha256_of
 
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 logger = logging.getLogger(__name__)
 
 

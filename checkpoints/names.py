@@ -6,6 +6,8 @@ from pathlib import Path
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the bundled checkpoints, each with config.json, model.safetensors and README.md."""
 ORGANISATION = "unknot"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+"""Files of a checkpoint."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 REF = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9_./-]*))?")
 
@@ -28,7 +30,7 @@ def bundled_folder(repo: str) -> Path | None:
     """Return the folder of a bundled checkpoint."""
     organisation, _, name = repo.partition("/")
     folder = BUNDLED / name
-    return folder if organisation == ORGANISATION and (folder / "config.json").is_file() else None
+    return folder if organisation == ORGANISATION and (folder / CONFIG).is_file() else None
 
 
 def bundled_names() -> list[str]:

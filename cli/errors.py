@@ -15,7 +15,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from unknot import datamodules, zoo
+from unknot import zoo
 from unknot.arguments import did_you_mean
 from unknot.datamodules import DATASETS, GroundTruthDataset, SceneDataset
 from unknot.lightning import pl
@@ -99,20 +99,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def class_names(*bases: type) -> list[str]:
     """Return the names of unknot's and imported classes that can be used for one of ``bases``."""
-    names: set[str] = set()
-    for package in (zoo, datamodules):
-        names |= {name for name in package.__all__ if _is_one(getattr(package, name), bases)}
-    below: list[Any] = list(bases)
+    names, below = set[str](), list[Any](bases)
     while below:
-        subclasses = below.pop().__subclasses__()
-        below += subclasses
-        names |= {cls.__name__ for cls in subclasses if not cls.__name__.startswith("_") and not _is_abstract(cls)}
-    return sorted(names)
-
-
-def _is_one(value: Any, bases: tuple[type, ...]) -> bool:
-    return isinstance(value, type) and issubclass(value, bases) and not _is_abstract(value)
-
-
-def _is_abstract(cls: type) -> bool:
-    return bool(getattr(cls, "__abstractmethods__", None))
+        below += (subclasses := below.pop().__subclasses__())
+        names |= {cls.__name__ for cls in subclasses if not inspect.isabstract(cls)}
+    return sorted(name for name in names if not name.startswith("_"))

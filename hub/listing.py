@@ -15,8 +15,8 @@ from typing import Any
 from unknot.checkpoints import cache, client
 from unknot.checkpoints.card import MAX_CARD, Card, facts_of, plain, read_card
 from unknot.checkpoints.errors import UnreachableError
-from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS, Remote, resolve
-from unknot.checkpoints.names import bundled_folder, bundled_names, parse_ref
+from unknot.checkpoints.locate import Remote, resolve
+from unknot.checkpoints.names import CARD, CONFIG, WEIGHTS, bundled_folder, bundled_names, parse_ref
 from unknot.files import read_limited, replacing
 from unknot.hub.model_index import scores_of
 from unknot.metrics.scores import Scores

@@ -5,9 +5,10 @@ from typing import Any
 
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.locate import WHERE, find
+from unknot.checkpoints.names import CONFIG
 from unknot.zoo import MODELS
 from unknot.zoo.lightning_checkpoint import as_saved_model, is_checkpoint
-from unknot.zoo.pretrained import CONFIG, build, overridden, read_config
+from unknot.zoo.pretrained import build, overridden, read_config
 
 
 def load(ref: str | Path, **options: Any) -> Any:

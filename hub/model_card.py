@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from torch import Tensor
 
 from unknot.checkpoints.card import Card, digest, facts_of, finite, plain, write_card
-from unknot.checkpoints.locate import CONFIG, WEIGHTS
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.hub.model_index import model_index, scores_of
 from unknot.metrics.scores import Scores
 from unknot.zoo import MODELS

@@ -19,8 +19,7 @@ from unknot.checkpoints import client
 from unknot.checkpoints.cache import Announced
 from unknot.checkpoints.card import MAX_CARD, Card, plain, read_card
 from unknot.checkpoints.errors import AccessError, MissingError
-from unknot.checkpoints.locate import CARD, CONFIG, WEIGHTS
-from unknot.checkpoints.names import check_repo_id
+from unknot.checkpoints.names import CARD, CONFIG, WEIGHTS, check_repo_id
 from unknot.datamodules import available_dataset
 from unknot.files import read_limited, replacing
 from unknot.hub.listing import pull, read_config

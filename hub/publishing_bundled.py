@@ -9,8 +9,7 @@ from huggingface_hub import HfApi
 
 from unknot.checkpoints import client
 from unknot.checkpoints.card import write_card
-from unknot.checkpoints.locate import CARD
-from unknot.checkpoints.names import bundled_folder, bundled_names, check_repo_id
+from unknot.checkpoints.names import CARD, bundled_folder, bundled_names, check_repo_id
 from unknot.hub.browser.export import export
 from unknot.hub.loading import load
 from unknot.hub.publishing import (

@@ -7,8 +7,7 @@ from huggingface_hub import HfApi
 
 from unknot.checkpoints import client
 from unknot.checkpoints.card import write_card
-from unknot.checkpoints.locate import CARD
-from unknot.checkpoints.names import check_repo_id
+from unknot.checkpoints.names import CARD, check_repo_id
 from unknot.hub.publishing import writing_token
 
 

@@ -25,8 +25,7 @@ from PIL import Image
 
 from recipes import NotTrained, Recipe, Trained, read_recipes
 from unknot.checkpoints.card import read_card
-from unknot.checkpoints.locate import CARD
-from unknot.checkpoints.names import BUNDLED, ORGANISATION
+from unknot.checkpoints.names import BUNDLED, CARD, ORGANISATION
 from unknot.datamodules import DATASETS, GroundTruthDataset
 from unknot.files import replacing
 from unknot.hub.loading import load

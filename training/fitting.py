@@ -35,8 +35,6 @@ from unknot.zoo.pictures import Pictures
 
 SMALL = 10_000_000
 """Parameters of a network for which few threads are best."""
-NOISY = (("pytorch_lightning", "rank_zero"), ("lightning_fabric", "seed"))
-"""Packages and modules whose loggers announce seeds and devices."""
 CURVE_ROWS = 100
 """Rows of the curve of a job, about."""
 
@@ -55,6 +53,7 @@ class Training:
         trainer: arguments of the Trainer in addition to those of the settings.
         every_seconds: save by time instead of by steps.
         keep_states: keep the checkpoints of a finished job.
+        keep_shape: take the shape of the images from the settings and not from the data.
         say: function called with each line for the user.
     """
 
@@ -69,7 +68,6 @@ class Training:
     keep_states: bool = True
     keep_shape: bool = False
     say: Callable[[str], None] = lambda line: None
-    root: Path = Path("runs")
 
     def __post_init__(self) -> None:
         self.stopwatch, self.held_out = Stopwatch(), HeldOut()
@@ -111,7 +109,7 @@ class Training:
         callbacks: list[Callback] = [self.stopwatch, self.held_out, *further.pop("callbacks", [])]
         writes = chosen.get("logger") in (None, True) and not chosen.get("fast_dev_run")
         if writes:
-            folder = self.open_folder(model, Path(chosen.get("default_root_dir") or self.root))
+            folder = self.open_folder(model, Path(chosen.get("default_root_dir") or "runs"))
             step = self.resumption.step if self.resumption else None
             further["logger"] = [CurveLogger(folder, step)]
             if self.job is None:
@@ -346,16 +344,13 @@ def check_settings(settings: dict[str, Any], imported: Sequence[str] = ()) -> No
     """
     quiet: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "logger": False, "plugins": [LightningEnvironment()]}
     quiet |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    loggers = [logging.getLogger(f"{package}.utilities.{name}") for package, name in NOISY]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # Lightning announces seeds and devices
     try:
         with _plain_errors(), _as_it_was(), only_known_classes(imported), redirect_stderr(io.StringIO()):
             TrainingCLI(deepcopy(settings), lambda cli: ([], dict(quiet)), keep_shape=True)
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(level)
 
 
 def _settings(training: Training, what: Any, overrides: Mapping[str, Any], seed: int | None) -> dict[str, Any]:

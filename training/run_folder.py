@@ -39,6 +39,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.files import open_regular, read_json, read_limited, replacing, sha256_of, write_json
 from unknot.metrics.scores import Scores
 from unknot.training import configs
@@ -142,7 +143,7 @@ class RunFolder:
 
     def exists(self) -> bool:
         """Return whether this is a run folder."""
-        if self._summary.is_file() or (self._scores.is_file() and (self.model / "config.json").is_file()):
+        if self._summary.is_file() or (self._scores.is_file() and (self.model / CONFIG).is_file()):
             return True
         others = ("checkpoints", "model", "metrics.csv", "training.csv", LAST, SCORES, "progress.json")
         return self.config.is_file() and any((self.path / name).exists() for name in others)
@@ -192,7 +193,7 @@ class RunFolder:
         from unknot.training.settings import summarised
 
         summary = summarised(self.settings())
-        saved = read_json(self.model / "config.json", MAX_JSON)
+        saved = read_json(self.model / CONFIG, MAX_JSON)
         dataset = saved.get("dataset") if isinstance(saved, dict) else None
         return Summary(**summary | {"dataset": dataset or summary["dataset"], "problem": problem})
 
@@ -374,9 +375,9 @@ class RunFolder:
 
     def _weights(self) -> str | None:
         """Return the hash of the weights if the model is complete."""
-        weights = self.model / "model.safetensors"
+        weights = self.model / WEIGHTS
         try:
-            content = read_json(self.model / "config.json", MAX_JSON)
+            content = read_json(self.model / CONFIG, MAX_JSON)
             recorded = content.get("weights") if isinstance(content, dict) else None
             with open_regular(weights) as file:
                 head = int.from_bytes(file.read(8), "little")

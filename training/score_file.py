@@ -16,12 +16,12 @@ from typing import Any
 
 from filelock import FileLock
 
+from unknot.checkpoints.names import WEIGHTS
 from unknot.files import read_json, write_json
 from unknot.metrics.scores import Scores
 
 SCHEMA = 2
 SCORES = "scores.json"
-WEIGHTS = "model.safetensors"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
 """Protocol by which samples are drawn unless another one is requested."""

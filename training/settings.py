@@ -241,13 +241,10 @@ def describe(
 
 def build(dataset: str | Mapping[str, Any], imported: Iterable[str] = ()) -> "GroundTruthDataset":
     """Build the data set; nothing is drawn or downloaded yet."""
-    from unknot.datamodules import DATASETS
+    from unknot.datamodules import find_dataset
 
     if isinstance(dataset, str):
-        name = ALIASES.get(dataset, dataset)
-        if name not in DATASETS:
-            raise ValueError(f"Unknown data set {dataset!r}. {did_you_mean(dataset, DATASETS)}")
-        return DATASETS[name]()
+        return find_dataset(ALIASES.get(dataset, dataset))
     built: GroundTruthDataset = find_class(dataset["class_path"], imported)(
         **{
             name: build(value, imported) if isinstance(value, dict) and "class_path" in value else value

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unknot.checkpoints.locate import CONFIG, WEIGHTS
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.files import open_regular
 
 SUFFIX = ".ckpt"

@@ -21,12 +21,12 @@ from typing_extensions import Self
 from unknot import __version__
 from unknot.arguments import ShowsArguments, signature_of, with_article
 from unknot.checkpoints.locate import WHERE, Source, find
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.files import open_regular, read_limited, replacing, sha256_of
 from unknot.lightning import pl
 from unknot.randomness import kept_generators
 from unknot.zoo.lightning_checkpoint import as_saved_model, is_checkpoint
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE = ".model.safetensors.before"
 """The weights that are being replaced, until the configuration that belongs to the new ones has its place."""
 KEYS = {"model", "arguments", "annealed", "dataset", "unknot", "weights"}

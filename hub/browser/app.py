@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from unknot.checkpoints import client
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import AccessError, UnreachableError
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.hub.browser import in_browser
 from unknot.hub.browser.evaluations import Jobs
 from unknot.hub.browser.index import Entry, Index, place
@@ -41,7 +42,7 @@ PORT = 8800
 T = TypeVar("T")
 PLAYING = 16
 """Threads for models at work."""
-MODEL_FILES = {"config": in_browser.CONFIG, "weights": in_browser.WEIGHTS, "images": "images.png"}
+MODEL_FILES = {"config": CONFIG, "weights": WEIGHTS, "images": "images.png"}
 ANSWER, LONG = 90.0, 900.0
 """Seconds that an action of the page may take; those that move many bytes may take longer."""
 GRACE = 10.0

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from unknot.checkpoints.card import plain
 from unknot.checkpoints.errors import UnreachableError
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.files import replacing
 from unknot.hub.browser import in_browser
 from unknot.hub.browser.index import Entry, Index
@@ -85,12 +86,12 @@ def _write_file(index: Index, path: Path) -> None:
     def files(entry: Entry) -> dict[str, Any] | None:
         nonlocal room
         assert entry.folder is not None
-        weights = entry.folder / in_browser.WEIGHTS
+        weights = entry.folder / WEIGHTS
         if weights.stat().st_size > room:
             return None
         room -= weights.stat().st_size
         names = {"config": f"config-{entry.id}", "weights": f"weights-{entry.id}"}
-        parts[names["config"]] = _base64((entry.folder / in_browser.CONFIG).read_bytes())
+        parts[names["config"]] = _base64((entry.folder / CONFIG).read_bytes())
         parts[names["weights"]] = _base64(weights.read_bytes())
         images = _sheet(entry)
         return names | {"images": images and _data_uri(images)}
@@ -125,9 +126,9 @@ def _write_site(index: Index, path: Path) -> int:
     def files(entry: Entry) -> dict[str, Any] | None:
         assert entry.folder is not None
         place, images = f"models/{entry.id}", _sheet(entry)
-        weights = f"{place}/{in_browser.WEIGHTS}"
-        config = write(f"{place}/{in_browser.CONFIG}", (entry.folder / in_browser.CONFIG).read_bytes())
-        shutil.copyfile(entry.folder / in_browser.WEIGHTS, site / weights)
+        weights = f"{place}/{WEIGHTS}"
+        config = write(f"{place}/{CONFIG}", (entry.folder / CONFIG).read_bytes())
+        shutil.copyfile(entry.folder / WEIGHTS, site / weights)
         sheet = write(f"{place}/images.png", images) if images else None
         return {"config": config, "weights": weights, "images": sheet}
 

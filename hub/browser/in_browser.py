@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from unknot.checkpoints.names import CONFIG, WEIGHTS
 from unknot.files import read_limited
 from unknot.hub.web.pages import PAGE
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MAX_CONFIG = 1 << 20
 MAX_BYTES = 96 << 20
 """Bytes of weights that the page's scripts read."""
