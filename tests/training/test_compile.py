@@ -34,7 +34,15 @@ def train(name: str, compiled: bool) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
-@pytest.mark.parametrize("name", sorted(name for name, model in MODELS.items() if issubclass(model, VAE)))
+COMBINED = ("GVAE", "AdaMLVAE", "S2BetaTCVAE", "S2FactorVAE", "S2DIPVAEI")
+"""Marked slow: each combines parts that other models compile too."""
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if name in COMBINED else ())
+    for name in sorted(name for name, model in MODELS.items() if issubclass(model, VAE))
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_model_trains_to_the_same_weights(name: str) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

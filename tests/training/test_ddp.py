@@ -4,9 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
-SCRIPT = """
+ONE_MODEL = """
 import sys
 import torch
 from unknot.lightning import pl
@@ -39,12 +40,8 @@ trainer.fit(BetaVAE(), datamodule=FactorDataModule(DSprites(), batch_size=4, num
 """
 
 
-def test_ranks_draw_different_samples_and_stay_in_step(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+def test_ranks_draw_different_samples_and_stay_in_step(ranks: Path) -> None:
+    first, second = (torch.load(ranks / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
     assert first["batches"].shape == (4, 4, 1, 64, 64)
     everything = torch.cat([first["batches"], second["batches"]]).flatten(2).flatten(0, 1)
     assert len(everything.unique(dim=0)) == len(everything)
@@ -53,11 +50,8 @@ def test_ranks_draw_different_samples_and_stay_in_step(tmp_path: Path) -> None:
 
 
 EVERY_MODEL = """
-import sys
-import torch
-from unknot.lightning import pl
-from unknot.datamodules import AbstractDSprites, Coarse, DSprites, MatrixDataModule
-from unknot.datamodules import FactorDataModule, FeatureScenes, LabelledDataModule, PairDataModule, Tetrominoes
+from unknot.datamodules import AbstractDSprites, Coarse, MatrixDataModule
+from unknot.datamodules import FeatureScenes, LabelledDataModule, PairDataModule, Tetrominoes
 from unknot.datamodules.scenes.clevr_scenes import ClevrScenes
 from unknot.datamodules.sets import SetDataModule
 from unknot.zoo import MODELS
@@ -70,7 +64,6 @@ SLOTS = {
     "DINOSAUR": {"image_shape": (75, 7, 7), "num_slots": 4, "slot_dim": 32, "hidden_dim": 64, "warmup_steps": 0},
 }
 
-torch.set_num_threads(1)
 dataset, states = DSprites(), {}
 for name, model_class in MODELS.items():
     pl.seed_everything(0)
@@ -97,16 +90,23 @@ for name, model_class in MODELS.items():
     trainer.fit(model, datamodule=data)
     changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
     states[name] = {"steps": trainer.global_step, "state": dict(model.state_dict()), "changed": changed}
-torch.save(states, f"{sys.argv[1]}/rank{trainer.global_rank}.pt")
+torch.save(states, f"{sys.argv[1]}/every{trainer.global_rank}.pt")
 """
 
 
-def test_every_model_trains_on_two_processes(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(EVERY_MODEL)
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=600)
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes leave that train one model, and then each of all."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = folder / "train.py"
+    script.write_text(ONE_MODEL + EVERY_MODEL)
+    done = subprocess.run([sys.executable, script, folder], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+    return folder
+
+
+def test_every_model_trains_on_two_processes(ranks: Path) -> None:
+    first, second = (torch.load(ranks / f"every{rank}.pt", weights_only=True) for rank in (0, 1))
     for name, run in first.items():
         assert run["steps"] == 2, name
         assert all(torch.equal(value, second[name]["state"][key]) for key, value in run["state"].items()), name

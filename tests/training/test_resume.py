@@ -3,10 +3,9 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,34 +16,29 @@ from unknot.lightning import pl
 from unknot.zoo import BetaVAE
 
 STEPS = 60
-FIT = [sys.executable, "-c", "from unknot.cli import main; raise SystemExit(main())", "fit"]
-OPTIONS = [
-    *("--config", "beta_vae_dsprites", "--data.batch_size", "8", "--data.num_val_batches", "2"),
+FIT = [
+    *("fit", "--config", "beta_vae_dsprites", "--data.batch_size", "8", "--data.num_val_batches", "2"),
     *("--trainer.max_steps", str(STEPS), "--trainer.val_check_interval", "7", "--checkpoint_every", "5"),
     *("--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"),
 ]
 
 
-def test_sigkill_and_resume_give_the_weights_of_an_uninterrupted_run(tmp_path: Path) -> None:
+def test_sigkill_and_resume_give_the_weights_of_an_uninterrupted_run(tmp_path: Path, start: Callable[..., Any]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
-    subprocess.run([*FIT, *OPTIONS], cwd=whole, check=True, capture_output=True)
+    assert start(FIT, whole).wait() == 0
 
     run = killed / "runs/beta_vae_dsprites/version_0"
-    process = subprocess.Popen([*FIT, *OPTIONS], cwd=killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not (run / "checkpoints/last.ckpt").exists():
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process = start(FIT, killed)
+    process.wait_for((run / "checkpoints/last.ckpt").exists)
+    process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not (run / "model").exists()
     step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
     assert 0 < step < STEPS
 
-    subprocess.run([*FIT, "--resume", os.path.relpath(run, killed)], cwd=killed, check=True, capture_output=True)
+    assert start(["fit", "--resume", run.relative_to(killed)], killed).wait() == 0
     expected = load_file(whole / "runs/beta_vae_dsprites/version_0/model/model.safetensors")
     resumed = load_file(killed / "runs/beta_vae_dsprites/version_0/model/model.safetensors")
     assert expected.keys() == resumed.keys()

@@ -11,12 +11,17 @@ from unknot.cli import main
 from unknot.lightning import pl
 from unknot.zoo.onnx import export_onnx, output_names
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def onnx() -> None:
+    """Import what is slow to import when the tests run, not when they are collected."""
+    pytest.importorskip("onnxscript")
+
+
 def largest_difference(model: pl.LightningModule, path: Path, part: str = "encoder") -> float:
+    onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [each.name for each in session.get_inputs()] == ["images" if part == "encoder" else "codes"]
     names = [each.name for each in session.get_outputs()]

@@ -27,12 +27,19 @@ from unknot.datamodules.own import image_store, streams
 from unknot.lightning import pl
 from unknot.metrics import evaluate
 
-datasets = pytest.importorskip("datasets")
 pd = pytest.importorskip("pandas")
-wds = pytest.importorskip("webdataset")
+datasets: Any = None
+wds: Any = None
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 COUNT = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries() -> None:
+    """Import what is slow to import when the tests run, not when they are collected."""
+    global datasets, wds
+    datasets, wds = pytest.importorskip("datasets"), pytest.importorskip("webdataset")
 
 
 def picture(number: int) -> Image.Image:
