@@ -39,7 +39,7 @@ ALLOWED: list[tuple[list[str], dict[str, list[str]]]] = [
         },
     ),
 ]
-"""What may be imported already, and what each package may not import beyond it."""
+"""Modules that may be imported before, and those that each package may not add."""
 
 SCRIPT = """
 import json, os, sys

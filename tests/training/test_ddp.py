@@ -96,7 +96,7 @@ torch.save(states, f"{sys.argv[1]}/every{trainer.global_rank}.pt")
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes leave that train one model, and then each of all."""
+    """Folder in which two processes that train one model, and then each of all, save their states."""
     folder = tmp_path_factory.mktemp("ranks")
     script = folder / "train.py"
     script.write_text(ONE_MODEL + EVERY_MODEL)
