@@ -254,8 +254,8 @@ def _wrong(path: Path, checksum: tuple[str, str] | None) -> str | None:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
-    found = digest.hexdigest()
-    return None if found == expected else f"it has {_label(kind)} {found}, expected {expected}"
+    actual = digest.hexdigest()
+    return None if actual == expected else f"it has {_label(kind)} {actual}, expected {expected}"
 
 
 def _label(kind: str) -> str:

@@ -131,8 +131,8 @@ def to_gray(images: Tensor) -> Tensor:
 
 def image_files(folder: Path, below: bool = False) -> list[Path]:
     """Return the images of a folder, optionally with all subfolders, in natural order; hidden files are ignored."""
-    found = folder.rglob("*") if below else folder.iterdir()
-    paths = [path.relative_to(folder) for path in found if path.suffix.lower() in EXTENSIONS]
+    entries = folder.rglob("*") if below else folder.iterdir()
+    paths = [path.relative_to(folder) for path in entries if path.suffix.lower() in EXTENSIONS]
     shown = (path for path in paths if not any(part.startswith(".") for part in path.parts))
     return [folder / path for path in sorted(shown, key=lambda path: [natural_order(part) for part in path.parts])]
 

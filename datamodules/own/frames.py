@@ -195,8 +195,8 @@ class FramePairDataModule(FiniteDataModule):
         second = indices + torch.randint(low, high + 1, (len(indices),), generator=generator)
         pairs = self._frames(torch.stack([indices, second], dim=1).flatten()).unflatten(0, (-1, 2))
         pairs = transformed(pairs, self.transform if split == "train" else self.val_transform, generator)
-        one, other = pairs.unbind(1)
-        return one, other
+        first, second = pairs.unbind(1)
+        return first, second
 
     def _frames(self, numbers: Tensor) -> Tensor:
         """Return frames by their index among those of all videos: ``[n, C, H, W]``."""

@@ -87,11 +87,11 @@ class HDF5Scenes(SceneDataset):
                 self._rows = max(self._rows, arrays[self._masks].shape[1])
             self.max_objects = self._rows - background if max_objects is None else max_objects
             visible = _array(file, "visibility", count)
-        start, found = 0, []
+        start, listed = 0, []
         for name, (classes, width) in self._chosen.items():
-            found.append(Property(name, start, start + width, "number" if classes is None else "class"))
+            listed.append(Property(name, start, start + width, "number" if classes is None else "class"))
             start += width
-        self.properties = tuple(found)
+        self.properties = tuple(listed)
         numbers = np.arange(count)
         if visible is not None and max_objects is not None:
             numbers = np.flatnonzero((visible[:, background:] > 0).sum(1) <= max_objects)

@@ -272,9 +272,9 @@ def _decode(source: Source, reading: Reading, bad: Bad) -> Iterator[Bytes]:
     ):
         done = 0
         for images in source.chunks(CHUNK):
-            found: Bad = []
-            yield np.stack(decode_all(images, reading, found, pool))
-            bad += [(done + number, reason) for number, reason in found]
+            unreadable: Bad = []
+            yield np.stack(decode_all(images, reading, unreadable, pool))
+            bad += [(done + number, reason) for number, reason in unreadable]
             done += len(images)
             bar.update(len(images))
     bad.sort()

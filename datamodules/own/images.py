@@ -373,14 +373,14 @@ class ImageDataModule(FiniteDataModule):
     @cached_property
     def _labelled(self) -> dict[str, Tensor]:
         """Return the indices of the labelled images of each split."""
-        found = {split: indices[self.table.labelled[indices]] for split, indices in self._splits.items()}
+        labelled = {split: indices[self.table.labelled[indices]] for split, indices in self._splits.items()}
         for split in ("train", "val"):
-            if not len(found[split]):
+            if not len(labelled[split]):
                 raise ValueError(
                     f"None of the {len(self._splits[split])} images of the split {split!r} has labels; label more, or "
                     "change val_fraction."
                 )
-        return found
+        return labelled
 
     def take(self, indices: Tensor, split: Literal["train", "val"], generator: torch.Generator) -> Any:
         """Return the batch of these images."""

@@ -122,20 +122,20 @@ class Files(Source):
         return hash.hexdigest()[:16]
 
     def get(self, numbers: Sequence[int]) -> list[Any]:
-        """Their paths or bytes."""
+        """Return their paths or bytes."""
         return [self.files[number] for number in numbers]
 
     def describe(self, number: int) -> str:
-        """The path."""
+        """Return the path of a file, or the number of an image in memory."""
         return str(self.files[number]) if self.unit == "files" else super().describe(number)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of the table."""
+        """Names of the other columns of the table."""
         return tuple(self._columns)
 
     def read_columns(self, names: Sequence[str]) -> Columns:
-        """Cells of these columns."""
+        """Return the cells of these columns."""
         return {name: self._columns[name] for name in names}
 
 
@@ -195,7 +195,7 @@ class Tar(Source):
         return self._read([tuple(self._entries[number]) for number in numbers])
 
     def _read(self, places: Sequence[tuple[int, int, int] | None]) -> list[Any]:
-        found: list[Any] = [None] * len(places)
+        contents: list[Any] = [None] * len(places)
         order = sorted((place, at) for at, place in enumerate(places) if place is not None)
         file, opened = None, -1
         try:
@@ -206,11 +206,11 @@ class Tar(Source):
                     file, opened = self.paths[shard].open("rb"), shard
                 assert file is not None
                 file.seek(offset)
-                found[at] = file.read(size)
+                contents[at] = file.read(size)
         finally:
             if file is not None:
                 file.close()
-        return found
+        return contents
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -374,13 +374,13 @@ class Joined(Source):
         """Return the images with these indices, reading each part once."""
         requested = np.asarray(numbers, dtype=np.int64)
         which = np.searchsorted(self._starts, requested, side="right") - 1
-        found: list[Any] = [None] * len(requested)
+        result: list[Any] = [None] * len(requested)
         for number in np.unique(which):
             places = np.nonzero(which == number)[0]
             images = self.parts[number].get((requested[places] - self._starts[number]).tolist())
             for place, image in zip(places, images, strict=True):
-                found[place] = image
-        return found
+                result[place] = image
+        return result
 
     def chunks(self, size: int) -> Iterator[list[Any]]:
         """Yield all images in order; a chunk never spans parts."""
@@ -426,9 +426,9 @@ def _texts(classes: Classes) -> list[str | None]:
 def from_path(path: Path, image_key: str | None) -> Source:
     """Open a folder, a parquet file, a webdataset shard, or a table of paths."""
     if path.is_dir():
-        found = image_files(path, below=True)
-        if found:
-            return Files(found, [each.relative_to(path).as_posix() for each in found], str(path))
+        files = image_files(path, below=True)
+        if files:
+            return Files(files, [each.relative_to(path).as_posix() for each in files], str(path))
         tables = [*_below(path, ".parquet"), *_below(path, ".tar")]
         if not tables:
             raise FileNotFoundError(
@@ -560,8 +560,8 @@ def find_key(names: Sequence[str], requested: str | None, title: str, kind: str,
 
 
 def _below(folder: Path, suffix: str) -> list[Path]:
-    found = [path for path in folder.rglob(f"*{suffix}") if path.is_file() and not path.name.startswith(".")]
-    return sorted(found, key=lambda path: [natural_order(part) for part in path.parts])
+    paths = [path for path in folder.rglob(f"*{suffix}") if path.is_file() and not path.name.startswith(".")]
+    return sorted(paths, key=lambda path: [natural_order(part) for part in path.parts])
 
 
 def read_csv(path: Path) -> dict[str, list[str]]:

@@ -125,8 +125,8 @@ def _find(source: Path, split: str) -> Path:
 
 
 def _from_folder(folder: Path) -> tuple[Source, npt.NDArray[np.float64]]:
-    found = {f"images/{entry.name}": Path(entry.path) for entry in os.scandir(folder / "images")}
-    paths = _numbered(found, folder)
+    files = {f"images/{entry.name}": Path(entry.path) for entry in os.scandir(folder / "images")}
+    paths = _numbered(files, folder)
     arrays = {path.name: path.read_bytes() for path in folder.glob("*latents.npy")}
     latents = _latents(arrays, len(paths), folder)
     return Files(paths, [path.name for path in paths], str(folder)), latents
@@ -141,9 +141,9 @@ def _from_archive(path: Path) -> tuple[Source, npt.NDArray[np.float64]]:
     return archive, _latents(arrays, len(entries), path)
 
 
-def _numbered(found: dict[str, Any], path: Path) -> list[Any]:
+def _numbered(files: dict[str, Any], path: Path) -> list[Any]:
     """Return the values of names ``images/N.png`` in the order of N, which must count from 0 without a gap."""
-    numbered = {int(match[1]): value for name, value in found.items() if (match := IMAGE.fullmatch(name))}
+    numbered = {int(match[1]): value for name, value in files.items() if (match := IMAGE.fullmatch(name))}
     if not numbered:
         raise ValueError(f"{path}: no images called images/00000.png and so on.")
     missing = next((number for number in range(max(numbered)) if number not in numbered), None)

@@ -248,8 +248,8 @@ def fit_camera(coords: Tensor, pixel_coords: Tensor, frame: tuple[int, int] = FR
     focal = (LENS, LENS * frame[1] / frame[0])
 
     def residual(position: Tensor) -> Tensor:
-        found = project(look_at(position, focal=focal), coords, frame)
-        return torch.cat([((found - pixel_coords) * weight).flatten(1), 1e-3 * (position - start)], dim=1)
+        projected = project(look_at(position, focal=focal), coords, frame)
+        return torch.cat([((projected - pixel_coords) * weight).flatten(1), 1e-3 * (position - start)], dim=1)
 
     position = start.expand(len(coords), 3)
     for _ in range(6):

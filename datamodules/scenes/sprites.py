@@ -123,15 +123,15 @@ ROUNDS = 1000  # attempts to draw scenes without overlap
 
 def _turned_pieces() -> Tensor:
     """Return all different orientations of the seven pieces in the upper left of 4 x 4 cells: bool ``[19, 4, 4]``."""
-    found: list[Tensor] = []
+    orientations: list[Tensor] = []
     for rows in PIECES.values():
         piece = torch.tensor([[cell == "1" for cell in row] for row in rows])
         for turns in range(4):
             turned = torch.rot90(piece, turns)
             padded = F.pad(turned, (0, 4 - turned.shape[1], 0, 4 - turned.shape[0]))
-            if not any(torch.equal(padded, other) for other in found):
-                found.append(padded)
-    return torch.stack(found)
+            if not any(torch.equal(padded, other) for other in orientations):
+                orientations.append(padded)
+    return torch.stack(orientations)
 
 
 class Tetrominoes(DrawnScenes):
