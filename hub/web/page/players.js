@@ -8,6 +8,7 @@ import { address, post } from "./server.js";
 const SHEET = 64;
 const STEPS = 11;
 const WORK = 1e9; // multiplications of one action, about a second
+const PATIENCE = 1000;
 export const STEP_VALUES = Array.from({ length: STEPS }, (_, place) => -2 + (4 * place) / (STEPS - 1));
 export const INACTIVE = 0.01;
 
@@ -35,14 +36,20 @@ class BrowserPlayer {
     return Boolean(this.model.closed);
   }
 
-  /* Images of the data set, if there are any. */
+  /* Images of the data set, if there are any. A server may have to draw them first, and the first image does not wait. */
   async prepare() {
-    this.images = this.files.images ? await readSheet(this.files.images, this.shape, SHEET).catch(() => []) : [];
-    this.hasImages = this.images.length > 0;
+    this.sheet = this.files.images ? readSheet(this.files.images, this.shape, SHEET).catch(() => []) : Promise.resolve([]);
+    const nothing = new Promise((resolve) => setTimeout(() => resolve([]), PATIENCE));
+    this.images = await Promise.race([this.sheet, nothing]);
+  }
+
+  get hasImages() {
+    return this.images.length > 0;
   }
 
   /* How much each latent tells about images: of fewer where a model is slow. */
   async measure() {
+    this.images = await this.sheet;
     const count = Math.min(this.hasImages ? this.images.length : 32, Math.max(4, Math.floor((2 * WORK) / this.model.cost.encode)));
     const codes = Array.from({ length: count }, (_, place) => gaussians(this.latents, place + 1));
     const known = this.hasImages ? this.images.slice(0, count) : await this.decodeAll(codes);
