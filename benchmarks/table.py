@@ -138,9 +138,9 @@ def machines(rows: Iterable[dict[str, Any]]) -> str:
         facts = ", ".join(f"{key} {value}" for key, value in row["machine"].items() if key != "load")
         places.setdefault(facts, []).append(row)
     lines = []
-    for facts, found in sorted(places.items(), key=lambda place: -len(place[1])):
-        loads = [row["machine"]["load"] for row in found]
-        which = "; ".join(row["name"] for row in found) if lines else "all rows" if len(places) == 1 else "other rows"
+    for facts, same in sorted(places.items(), key=lambda place: -len(place[1])):
+        loads = [row["machine"]["load"] for row in same]
+        which = "; ".join(row["name"] for row in same) if lines else "all rows" if len(places) == 1 else "other rows"
         lines.append(f"On {facts}, at a load of {min(loads)} to {max(loads)}: {which}.\n")
     return "\n".join(lines)
 

@@ -91,14 +91,14 @@ def property_scores(
         torch.manual_seed(derive_seed(seed, PROBE))
         head = _head(slots.shape[2], train.targets.shape[2] - 1, probe)
         _fit(head, slots, alike, _standardised(train.targets, numbers), properties, steps, lr)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, scenes in tests.items():
         slots, alike = _slots(model, scenes, matching, seed)
         kept = [prop for prop in properties if prop.name not in left_out.get(name, ())]
         with torch.no_grad():
             predicted = head(slots)
         targets = _standardised(scenes.targets, numbers)
-        found |= {f"{name}.{key}": value for key, value in _scored(predicted, targets, alike, kept).items()}
+        scores |= {f"{name}.{key}": value for key, value in _scored(predicted, targets, alike, kept).items()}
     protocol = {
         "num_train": len(train.images),
         "num_test": {name: len(scenes.images) for name, scenes in tests.items()},
@@ -107,7 +107,7 @@ def property_scores(
         "steps": steps,
         "seed": seed,
     }
-    return Scores.of_draws([found], protocol)
+    return Scores.of_draws([scores], protocol)
 
 
 def shifted(scenes: SetBatch, shift: Shift, seed: int = 0) -> SetBatch:
@@ -128,7 +128,7 @@ def shifted(scenes: SetBatch, shift: Shift, seed: int = 0) -> SetBatch:
     if shift not in SHIFTED_PROPERTIES:
         raise ValueError(f"shift must be one of {', '.join(SHIFTED_PROPERTIES)}, got {shift!r}.")
     if scenes.masks is None:
-        raise ValueError("These scenes have no masks, without which objects cannot be changed or found again.")
+        raise ValueError("These scenes have no masks, without which objects cannot be changed or recognised.")
     generator = torch.Generator().manual_seed(derive_seed(seed, SHIFT))
     images, masks = scenes.images, scenes.masks
     if shift == "color":
