@@ -42,7 +42,7 @@ from unknot.files import replacing
 
 T = TypeVar("T")
 DEADLINE = 5.0
-"""Seconds that a hub has to answer a question; downloads and uploads take as long as they take."""
+"""Seconds until a hub must respond to a query; downloads and uploads have no limit."""
 
 LIMITS = {
     "config.json": 1 << 20,
@@ -51,10 +51,10 @@ LIMITS = {
     "training.csv": 20 << 20,
     "model.safetensors": 2 << 30,
 }
-"""Files that are read from a repository, with the bytes each may have; pictures come on top. Nothing else is read."""
+"""Files that are read from a repository, in addition to pictures, with the maximum size of each in bytes."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 MAX_ANSWER = 32 << 20
-"""Bytes that an answer of a hub may have which is not a file."""
+"""Maximum bytes of a response of a hub that is not a file."""
 MAX_REMOTE_FILES = 10_000
 MAX_PICTURE = 10 << 20
 MAX_PIXELS = 40_000_000

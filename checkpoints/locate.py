@@ -203,4 +203,4 @@ def check_pinned(ref: str | Path, revision: str | None = None) -> None:
 
 
 WHERE = frozenset(inspect.signature(resolve).parameters) - {"ref", "fresh"}
-"""Arguments that say where a checkpoint is found; all others are arguments of the model."""
+"""Arguments that locate a checkpoint; all others are arguments of the model."""

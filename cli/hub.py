@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 6
 WIDTH = 100
-"""Columns of a table that do not fit into so many letters are left out, the least important first; --json has all."""
+"""Characters per line; columns that do not fit are left out, the least important first. --json has all."""
 LONGEST_DATASET = 15
 """Scores that the table shows at most."""
 

@@ -59,7 +59,7 @@ PRIVATE = {
     "loggers.csv_logs:CSVLogger": ("_experiment",),
     "cli:LightningCLI": ("_add_configure_optimizers_method_to_model", "config_dump", "config_init"),
 }
-"""Parts of Lightning without a promise that unknot uses, by class: here, in ``training.callbacks`` and in
+"""Private parts of Lightning that unknot uses, by class: here, in ``training.callbacks`` and in
 ``training.lightning_cli``. A test checks that each is there."""
 
 

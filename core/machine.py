@@ -19,13 +19,13 @@ from functools import cache
 from pathlib import Path
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Environment variables that decide how threads wait; where any is set, it is left as it is."""
+"""Environment variables that control how threads wait; those that are set are not changed."""
 MOST = 4
 """Threads that a small network can use: with more, they wait for each other."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"
 TILE_LEAF = 0x1D
-"""The leaf of CPUID that has the shape of tiles; processors with AMX have it, and so a level at least as high."""
+"""CPUID leaf with the shape of tiles; processors with AMX have a maximum leaf of at least this."""
 
 # Threads
 

@@ -16,7 +16,7 @@ from unknot.datamodules.stream import FactorDataModule
 from unknot.randomness import Stream, derive_seed
 
 Labels = tuple[Tensor, tuple[int, ...]]
-"""Labels as written down, ``[N, d]``, and the number of values of each."""
+"""Labels ``[N, d]`` of an annotator, and the number of values of each."""
 
 
 class Labelling(ABC):

@@ -20,20 +20,20 @@ Rules = Literal[1, 2, 3, "mixed"]
 Alternatives = Literal["easy", "hard", "debiased"]
 ANSWERS = 6
 SMALL_GRID = 64
-"""Up to so many combinations distinct ones are found by sorting, above by drawing again."""
+"""Number of combinations up to which distinct ones are found by sorting; above, by resampling."""
 
 
 class Matrices(NamedTuple):
     """N matrices as factor values."""
 
     context: Tensor
-    """The eight panels that are shown, row by row ``[N, 8, F]``."""
+    """The eight given panels, row by row ``[N, 8, F]``."""
     answers: Tensor
     """``[N, 6, F]``."""
     position: Tensor
-    """Which answer is right ``[N]``."""
+    """Index of the correct answer ``[N]``."""
     active: Tensor
-    """Which factors have a rule ``[N, F]``; not to be shown to a solver."""
+    """Mask of the factors that have a rule ``[N, F]``; hidden from solvers."""
 
 
 def sample_matrices(

@@ -25,7 +25,7 @@ MAX_REMOTE = 5000
 MAX_FILES = 1000
 SOURCES = ("bundled", "cached", "remote")
 COMMON = {"unknot", "disentanglement", "pytorch"}
-"""Tags that all have."""
+"""Tags of all checkpoints."""
 
 
 @dataclass(frozen=True)

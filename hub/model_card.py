@@ -24,7 +24,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 RESULTS = ".eval_results/unknot.yaml"
 MAX_NOTE, MAX_NOTES = 500, 10
 OURS = ("method:", "zoo-dataset:", "family:")
-"""Beginnings of the tags that a push replaces; all others stay."""
+"""Prefixes of the tags that a push replaces; all others stay."""
 THROUGH_VALUES = "Latent traversals: one row per latent, through its values"
 CAPTIONS = {
     "traversals": "Latent traversals: one row per latent, from -2 to 2",
@@ -46,7 +46,7 @@ class Facts:
     command: str | None = None
     license: str | None = None
     commit: str | None = None
-    """Of the code that trained it."""
+    """Commit of the code that trained the model."""
     core_hours: float | None = None
     """Processor time of the training, summed over cores."""
     notes: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ USES = {
     "slots": "parts = model.decompose(images)  # images: float [N, {shape}] in [0, 1]",
     "reasoning": "answer = model(context, answers).argmax(1)  # panels [B, 8, ...] and [B, 6, ...]",
 }
-"""The line that uses a model, by what can be asked of it."""
+"""Line of code that uses a model, by its capability."""
 
 
 def snippet(model: Any, repo: str) -> str:

@@ -31,7 +31,7 @@ from unknot.zoo import Model
 from unknot.zoo.pictures import draw_reconstructions, draw_traversals
 
 GENERATED = {"pictures/traversals.png", "pictures/reconstructions.png", "training.yaml", "training.csv", RESULTS}
-"""Files that go with old weights."""
+"""Files that are removed with old weights."""
 
 
 def push(

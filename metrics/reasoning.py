@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unknot.zoo import WReN
 
 STEPS = (300, 1000, 3000)
-"""After how many steps of batch 32 the accuracy is measured; the level of row matching is reached at about the last."""
+"""Steps of batch 32 after which the accuracy is measured; row matching is reached at about the last."""
 BATCH, TEST, CHUNK = 32, 3200, 400
 Batch = tuple[Tensor, Tensor, Tensor]
 GRIDS: dict[str, tuple[int, ...]] = {
@@ -27,7 +27,7 @@ GRIDS: dict[str, tuple[int, ...]] = {
 MOST_VALUES = 10
 """Other data sets show four values of a factor that has more than this."""
 VERSIONS = 4
-"""Images of each grid point, where they are random."""
+"""Number of images of each grid point, if they are random."""
 
 
 def grid_of(dataset: GroundTruthDataset) -> Coarse:

@@ -94,7 +94,7 @@ def _is_scalar(value: Any) -> bool:
 METRICS: dict[str, Entry] = {}
 """Scores that ``evaluate`` computes, by name."""
 DESCRIBED: dict[str, Entry] = {}
-"""Scores that are measured elsewhere, such as losses and what models of objects are scored by."""
+"""Scores that are computed elsewhere, such as losses and scores of object models."""
 
 
 def register(

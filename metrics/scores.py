@@ -25,7 +25,7 @@ OLD_NAMES = {
     "informativeness_train": "dci_informativeness_train",
     "informativeness_test": "dci_informativeness_test",
 }
-"""Other names of one number: they are understood where a score is looked up or read, and never written."""
+"""Former names of scores, accepted for lookup and reading, but never written."""
 
 
 class Scores(dict[str, float]):

@@ -38,7 +38,7 @@ class Plan:
     study: Study
     jobs: list[Job]
     bytes_per_job: int = 0
-    """Estimate of the bytes that a job leaves on the disk."""
+    """Estimated disk usage of a job in bytes."""
 
     @cached_property
     def protocols(self) -> list[Protocol]:

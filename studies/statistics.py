@@ -16,9 +16,9 @@ from scipy import stats
 Floats = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
 FEWEST = 4
-"""Models below which no rank correlation is given."""
+"""Minimum number of models for a rank correlation."""
 AT_ONCE = 1 << 19
-"""Numbers that a step of a resampling holds: few enough for the cache, which is twice as fast as all at once."""
+"""Numbers per step of resampling: few enough for the CPU cache, which is twice as fast as all at once."""
 
 
 class Interval(NamedTuple):
@@ -228,9 +228,9 @@ class VarianceExplained(NamedTuple):
     r2: Floats
     adjusted: Floats
     null: Floats
-    """Mean R² when the scores are dealt out to the models at random."""
+    """Mean R² for randomly permuted scores."""
     p: Floats
-    """Share of such deals with at least this R²."""
+    """Share of permutations with at least this R²."""
 
 
 def variance_explained(scores: Any, groups: Any, permutations: int = 500, seed: int = 0) -> VarianceExplained:
@@ -302,7 +302,7 @@ class SignCount(NamedTuple):
     agree: int
     total: int
     p: float
-    """Chance of at least so many if every sign were a fair coin; too small where the numbers depend on each other."""
+    """Probability of at least this many if signs were random; too small if the numbers are dependent."""
 
 
 def sign_count(values: Any, expected: Any = 1) -> SignCount:

@@ -24,7 +24,7 @@ BOOKKEEPING = {
     *("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps", "val_check_interval"),
     *("check_val_every_n_epoch",),
 }
-"""Options of the Trainer that change no weight."""
+"""Options of the Trainer that do not affect weights."""
 PARTS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 METHODS = {
     "BetaVAE": "β-VAE",
@@ -83,7 +83,7 @@ class Study:
     name: str
     content: dict[str, Any] = field(repr=False)
     folder: Path = Path()
-    """Where configurations and other files that the study names by relative paths are looked for first."""
+    """Folder to which relative paths in the study refer first."""
     imported: tuple[str, ...] = ()
     """Modules whose classes it may name, besides unknot's own."""
 

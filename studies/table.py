@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOOK = ("core_seconds", "commit")
-"""Columns that tell what a training took, not what came out."""
+"""Columns with the cost of a training, not its result."""
 STATES = ("done", "failed", "running", "interrupted", "waiting")
-"""Of jobs, from what says most to what says least."""
+"""States of jobs, from most to least advanced."""
 
 
 def results(*sources: str | Path) -> "pd.DataFrame":

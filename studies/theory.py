@@ -124,7 +124,7 @@ class PerfectClassifier:
     """Predictions of an optimal classifier for two groups of a sensitive variable; see :func:`perfect_classifier`."""
 
     posterior: float
-    """c = p(y = 1 | x = 0), which is also how often it says 1 there."""
+    """c = p(y = 1 | x = 0), also the rate of predicting 1 there."""
     rate: tuple[float, float]
     """p(ŷ = 1 | s = 0) and p(ŷ = 1 | s = 1)."""
     gap: float

@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "recipe.json", DOCS / "recipe.md"
 SOURCE = "docs/recipe.json"
 AT, WITHIN = (76, 105, 155, 225, 315), 0.13
-"""Core-seconds at which choices are compared, and how near to them scores must have been taken."""
+"""Core-seconds at which choices are compared, and the maximum relative distance of scores from them."""
 SCORES = ("mig", "dci", "dci_completeness", "dci_informativeness_test")
 
 

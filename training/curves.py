@@ -13,7 +13,7 @@ POINTS = 500
 MAX_COLUMNS = 60
 MAX_LINE = 1 << 14
 PARSED = 4 << 20
-"""Bytes of a record that are parsed; of a longer one every second, third, ... line is."""
+"""Maximum bytes to parse; of a longer file, only every second, third, ... line is read."""
 READ = 256 << 20
 
 Curves = dict[str, list[list[float]]]

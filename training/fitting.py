@@ -36,7 +36,7 @@ from unknot.zoo.pictures import Pictures
 SMALL = 10_000_000
 """Parameters of a network for which few threads are best."""
 CURVE_ROWS = 100
-"""Rows of the curve of a job, about."""
+"""Approximate number of rows of the curve of a job."""
 
 
 @dataclass

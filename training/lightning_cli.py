@@ -19,7 +19,7 @@ from unknot.zoo.pictures import Pictures
 DEFAULTS: dict[str, Any] = {"max_epochs": -1, "check_val_every_n_epoch": None}
 TYPED_SHAPE = re.compile(r"--model\.(init_args\.)?image_shape")
 FORMER = ("weights_only", "verbose", "return_predictions", "dataloaders", "train_dataloaders", "val_dataloaders")
-"""Keys of configurations of earlier versions, which held the arguments of a method of the Trainer too."""
+"""Keys in configurations of earlier versions, for arguments of Trainer methods."""
 
 
 class TrainingCLI(LightningCLI):

@@ -67,7 +67,7 @@ class Summary:
     study: dict[str, Any] | None = None
     """``name`` of the study, ``job``, and the job's ``settings``; None for a run of its own."""
     problem: str | None = None
-    """Why the settings could not be read."""
+    """Reason why the settings could not be read."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Resumption:
     checkpoint: Path | None
     """None to start from the beginning."""
     step: int
-    """Steps that were trained; what was logged later is logged again."""
+    """Number of trained steps; later rows of the log are written again."""
     note: str
     """Message for the user."""
 

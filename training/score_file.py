@@ -24,7 +24,7 @@ SCHEMA = 2
 SCORES = "scores.json"
 MAX_JSON = 16 << 20
 USUAL_DRAWS = {"num_train": 10_000, "num_test": 5_000, "seed": 0, "repeats": 1}
-"""Protocol by which samples are drawn unless another one is requested."""
+"""Default protocol of samples."""
 DRAWS = (*USUAL_DRAWS, "labels", "distribution", "dataset", "backend")
 """Parts of the protocol of scores that determine a score."""
 
@@ -37,7 +37,7 @@ class Entry:
     metrics: list[str]
     """Requested metrics."""
     weights: str | None
-    """Hash of the weights that were measured; None where an earlier version did not record it."""
+    """Hash of the measured weights; None if an earlier version did not record it."""
     scores: Scores
 
     def to_json(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ REQUIRED = re.compile(r"(?:class_path '[\w.]*?(\w+)': )?the following arguments 
 WRITTEN = ("dirpath", "save_dir", "root_dir", "log_dir", "weights_save_path")
 """Options of loggers and callbacks that name a folder to write to."""
 PRIVATE = ("parsing_settings",)
-"""Parts of ``jsonargparse._common`` without a promise that unknot uses, in this module only. A test checks them."""
+"""Private parts of ``jsonargparse._common`` that unknot uses, in this module only. A test checks them."""
 ALIASES = {"mpi3d": "mpi3d_real"}  # the thesis does not specify which of the three it uses
 
 

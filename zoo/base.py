@@ -24,10 +24,10 @@ class Model(Pretrained, pl.LightningModule):
     """
 
     family: ClassVar[str] = "own"
-    """Which models it is listed with."""
+    """Family of models in lists."""
 
     batch: ClassVar[str] = "images"
-    """Kind of batches: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as the DataModules give them."""
+    """Kind of batches: ``"images"``, ``"pairs"``, ``"labelled"`` or ``"sets"``, as returned by the DataModules."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset()
     """Operations that the model supports. Commands, cards and the page rely on nothing else:
@@ -49,13 +49,13 @@ class Model(Pretrained, pl.LightningModule):
     """The model's own optimiser: Adam, or one of its subclasses."""
 
     optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer] | None = None
-    """Makes the optimiser from parameters or groups of them, instead of the model's own."""
+    """Function that creates the optimiser from parameters or groups, instead of the model's own."""
 
     scheduler: Callable[[torch.optim.Optimizer], Any] | None = None
-    """Makes a schedule for the optimiser, instead of the model's own; it moves at every step."""
+    """Function that creates a schedule for the optimiser, instead of the model's own; it advances at every step."""
 
     _resumed_optimizer: str | None = None
-    """Class of the optimiser whose state a checkpoint brings."""
+    """Class of the optimiser whose state is in the checkpoint."""
 
     def __init__(self, lr: float) -> None:
         super().__init__()

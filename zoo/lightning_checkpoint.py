@@ -17,7 +17,7 @@ from unknot.files import open_regular
 
 SUFFIX = ".ckpt"
 MODEL = "unknot_model"
-"""Key of a checkpoint that holds the name of the model's class."""
+"""Key of a checkpoint for the name of the model's class."""
 
 
 def is_checkpoint(ref: Any) -> bool:

@@ -19,7 +19,7 @@ def at_least_float(x: Tensor) -> Tensor:
 
 
 TRACE = 1e-20
-"""A gradient this small moves no weight: in float32 it is lost in a sum with others, and by itself beside Adam's ε."""
+"""Gradients below this have no effect: in float32 they are lost in sums, and next to Adam's ε."""
 
 
 def without_traces(outputs: Tensor) -> Tensor:

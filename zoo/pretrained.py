@@ -28,7 +28,7 @@ from unknot.randomness import kept_generators
 from unknot.zoo.lightning_checkpoint import as_saved_model, is_checkpoint
 
 BEFORE = ".model.safetensors.before"
-"""The weights that are being replaced, until the configuration that belongs to the new ones has its place."""
+"""Name of the old weights while they are being replaced."""
 KEYS = {"model", "arguments", "annealed", "dataset", "unknot", "weights"}
 RESIZED = "It was stored with other sizes or networks: give the model the same."
 SAME = f"{CONFIG} and {WEIGHTS} must come from the same model."
@@ -43,16 +43,16 @@ class Pretrained(ShowsArguments):
     """
 
     trained_on: str | None = None
-    """Name of the data set the weights come from, where it has one."""
+    """Name of the data set that the weights were trained on, if it has one."""
 
     loaded_from: Source | None = None
-    """The checkpoint that the weights come from: folder, repository and commit. None once they are trained on."""
+    """Checkpoint of the weights: folder, repository and commit. None after further training."""
 
     fine_tuned_from: str | None = None
     """Reference of the checkpoint that training started from."""
 
     training_only: ClassVar[tuple[str, ...]] = ()
-    """Names of the modules that serve training alone; a checkpoint may come without them."""
+    """Names of the modules that only training needs; a checkpoint may lack them."""
 
     begun_anew: tuple[str, ...] = ()
     """Missing parts: their weights are as they were initialised."""

@@ -22,7 +22,7 @@ from unknot.zoo.vae import VAE
 
 CONTEXT, PANELS = 8, 9
 TRUNCATED = 0.8796256610342398
-"""Standard deviation of a standard normal cut off at two."""
+"""Standard deviation of a standard normal truncated at two."""
 
 
 def lecun_normal(module: nn.Module) -> None:

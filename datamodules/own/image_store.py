@@ -25,7 +25,7 @@ CHUNK = 256  # images decoded at a time
 MOST_NAMED = 20  # files listed in one message
 DECODED_SIZE = (64, 64)  # default size of image files
 Bad = list[tuple[int, str]]
-"""Numbers of images that cannot be read, and why."""
+"""Indices of images that cannot be read, with the reason."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ IMAGE_KEYS = (
     *(suffix[1:] for suffix in EXTENSIONS),
     *("file", "filename", "file_name", "path", "image_path", "file_path", "filepath"),
 )
-"""Names under which images are found without ``image_key``."""
+"""Names of image columns that are recognised without ``image_key``."""
 TRAIN_SPLITS = ("train", "training")
 HELD_OUT_SPLITS = ("validation", "valid", "val", "test", "testing", "eval")
 MEMBER = re.compile(r"((?:.*/)?(?!__)[^./][^.]*)\.([^/]*)", re.DOTALL)
@@ -94,7 +94,7 @@ class Source(ABC):
         raise NotImplementedError
 
     random_access = True
-    """Images can be read in any order about as fast as in theirs."""
+    """True if random access is about as fast as reading in order."""
 
 
 class Files(Source):

@@ -24,7 +24,7 @@ from unknot.datamodules.scenes.layout import (
 from unknot.files import cache_dir
 
 DISCOVERY_CROP = (29, 221, 64, 256)
-"""Top, bottom, left and right of what the reference's object discovery sees of images of 240 x 320."""
+"""Crop of the reference's object discovery (top, bottom, left, right) for images of 240 x 320."""
 
 
 class CLEVR(SceneDataset):

@@ -28,7 +28,7 @@ from unknot.datamodules.stream import StreamDataModule
 from unknot.files import cache_dir
 
 PROPERTIES = ("size", "material", "shape", "color", "place")
-"""Properties of an object that may be re-sampled."""
+"""Properties of an object that may be resampled."""
 CLASSES = {"size": len(SIZES), "material": len(MATERIALS), "shape": len(SHAPES), "color": len(COLORS)}
 MOST_TRIES = 200  # attempts to resample a scene by CLEVR's rules
 GRID = 8  # positions along each axis

@@ -41,12 +41,12 @@ from unknot.hub.web.serving import Answer, Content, Names, body_bytes, body_json
 PORT = 8800
 T = TypeVar("T")
 PLAYING = 16
-"""Threads for models at work."""
-MODEL_FILES = {"config": CONFIG, "weights": WEIGHTS, "images": "images.png"}
+"""Threads that run models."""
+MODEL_FILES = {"config": in_browser.CONFIG, "weights": in_browser.WEIGHTS, "images": "images.png"}
 ANSWER, LONG = 90.0, 900.0
 """Seconds that an action of the page may take; those that move many bytes may take longer."""
 GRACE = 10.0
-"""Seconds that a request waits longer than its action may take."""
+"""Seconds that a request waits beyond the limit of its action."""
 
 
 class Keys:

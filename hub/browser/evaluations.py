@@ -11,7 +11,7 @@ from unknot.metrics.scores import Scores
 
 MAX_WAITING = 50
 EVALUATION = 1800.0
-"""Seconds that one score may take, so that others are not waiting for ever."""
+"""Maximum seconds of one score, so that the queue does not block."""
 
 
 @dataclass(frozen=True)

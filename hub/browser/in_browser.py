@@ -20,7 +20,7 @@ MAX_BYTES = 96 << 20
 """Bytes of weights that the page's scripts read."""
 SHEET_COLUMNS = 8
 IMAGES, SCENES = 64, 16
-"""Images of the data set that come with a model, to start from and to order its latents by."""
+"""Images of the data set that are sent with a model, as starting points and to order its latents."""
 VAE = frozenset({"codes", "decode", "elbo"})
 CAPABILITIES = {
     "DINOSAUR": frozenset({"feature_slots"}),

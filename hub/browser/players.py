@@ -24,18 +24,18 @@ from unknot.metrics.functional import information_matrix
 
 STEPS = 11
 INACTIVE = 0.01
-"""Nats: a code whose mean KL is below this tells nothing about the image."""
+"""Nats: a latent with a mean KL below this is unused."""
 MAX_UPLOAD = 10 << 20
 MAX_WEIGHTS = 512 << 20
-"""Bytes of weights that are played with; four models are in memory at a time."""
+"""Maximum bytes of weights of an interactive model; four models are in memory at a time."""
 MAX_CODES = 64
-"""Codes that have a slider and a strip: those that tell most."""
+"""Maximum number of latents with a slider and a traversal: the most active ones."""
 VALUES = 1 << 22
-"""Numbers of images that are drawn in one go; with what lies between them, some hundred megabytes."""
+"""Maximum number of values of images drawn at a time; with activations, some hundred megabytes."""
 MAX_ITERATIONS, MAX_SLOTS = 20, 32
-"""Bounds on the counts of a request and on those that a checkpoint brings along."""
+"""Limits on the counts in a request and in a checkpoint."""
 ACTION = 60.0
-"""Seconds after which an action of the page is given up."""
+"""Seconds after which an action of the page is stopped."""
 MATRICES = {"information": ("mutual information", 5000), "importance": ("importance to boosted trees, as in DCI", 2000)}
 
 

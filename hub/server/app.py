@@ -37,7 +37,7 @@ from unknot.hub.web.pages import HEADERS, PAGE, asset
 from unknot.hub.web.serving import Names, refusal
 
 SWEEP = 3600.0
-"""Seconds between two looks for contents that no commit names."""
+"""Seconds between two searches for unreferenced contents."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

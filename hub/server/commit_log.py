@@ -16,7 +16,7 @@ from unknot.hub.server.audit import now
 from unknot.hub.server.incoming import durably
 
 CACHED_FILES = 200_000
-"""Entries of commits that are kept in memory, about half a kilobyte each."""
+"""Maximum number of cached entries of commits, about half a kilobyte each."""
 
 Files = dict[str, dict[str, Any]]
 """Size, sha256, git's sha1 (where known) and whether it is text, by path."""

@@ -21,9 +21,9 @@ from unknot.hub.web.serving import Answer, Content, body_bytes, body_json, field
 MODEL = "/api/models/{namespace}/{name}"
 REVISION = "{revision:part}"
 LAST = 100_000
-"""Entries of commits that are searched for the last change of each file: half a second of the processor."""
+"""Maximum number of entries of commits searched for the last change of each file: half a second of processor time."""
 HELD = "\0"
-"""Stands for an encoded slash in a path, so that it is part of a name until the path was taken apart."""
+"""Placeholder for an encoded slash in a path, which stays part of a segment until the path is split."""
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n"
 
 

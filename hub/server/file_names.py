@@ -12,7 +12,7 @@ DEVICES |= {f"{device}{number}" for device in ("com", "lpt") for number in "0123
 PATHS = {"api", "datasets", "spaces", "kernels", "models", "lfs", "settings", "new"}
 """Namespaces that are paths of a hub."""
 HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-"""Categories of characters that cannot be seen or sent: control, format and private ones, separators of lines."""
+"""Unicode categories of invisible characters: control, format and private ones, line separators."""
 
 
 def check_file_name(path: str) -> str:

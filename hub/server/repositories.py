@@ -25,7 +25,7 @@ from unknot.hub.web.serving import Answer, body_json, field, refusal
 
 PAGE = 1000
 COMMITS = 100
-"""Commits on a page; each is read with all of its files."""
+"""Commits per page; each is read with all of its files."""
 FILTERS = {"search", "author", "filter", "pipeline_tag", "gated"}
 """Parameters of a query that choose among the models."""
 SHAPES = {"limit", "cursor", "sort", "direction", "full", "cardData", "config", "expand", "expand[]", "securityStatus"}

@@ -32,7 +32,7 @@ from unknot.hub.server.trash import Deleted, Trash, move
 
 MAX_FILES = 1000
 UNNAMED = 86400.0
-"""Seconds that contents are kept which no commit names: a large upload sends them one by one before its commit."""
+"""Seconds that unreferenced contents are kept: a large upload sends them one by one before its commit."""
 
 
 class Missing(LookupError):

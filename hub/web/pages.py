@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 PAGE = Path(__file__).parent / "page"
 WASM = "'wasm-unsafe-eval'"
-"""Lets a script compile WebAssembly, and no text as a script."""
+"""Policy that allows WebAssembly, but no evaluation of text."""
 POLICY = {
     "default-src": "'none'",
     "script-src": f"'self' {WASM}",

@@ -26,7 +26,7 @@ PATIENCE = 256 << 20  # bytes of a rejected upload that are still read, so that 
 HEADERS = 15.0
 """Seconds that a request has for its headers."""
 STALL = 30.0
-"""Seconds after which a stalled body is closed; four times as many for an answer nobody takes."""
+"""Seconds after which a stalled body is closed; four times as many for a response that is not read."""
 WHOLE = 120.0
 """Seconds that a short body may take."""
 GRACE = 5.0
@@ -81,7 +81,7 @@ def make_server(app: ASGIApp, log_level: str = "warning") -> uvicorn.Server:
 
 
 PRIVATE = ("cycle", "loop", "transport", "connection_made", "data_received", "connection_lost")
-"""Parts of uvicorn's ``H11Protocol`` without a promise that unknot uses, in this module only. A test checks them."""
+"""Private parts of uvicorn's ``H11Protocol`` that unknot uses, in this module only. A test checks them."""
 
 
 class _Server(uvicorn.Server):

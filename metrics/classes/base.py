@@ -34,7 +34,7 @@ class ScoreMetric(Metric):
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     names: tuple[str, ...] = ()
-    """Keys of what :meth:`compute` returns, where that is a dictionary."""
+    """Keys of the result of :meth:`compute`, if it is a dictionary."""
 
     def __init_subclass__(cls, score: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

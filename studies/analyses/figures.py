@@ -12,7 +12,7 @@ from unknot.studies.population import label
 
 PANELS_IN_A_ROW = 4
 MOST_DOTS = 2000
-"""More dots than this are thinned, so that a file stays small."""
+"""Maximum number of dots; more are thinned, so that files stay small."""
 
 
 def panels(

@@ -27,9 +27,9 @@ class Seen(NamedTuple):
     phase: str
     step: int
     at: float
-    """When the job said so."""
+    """Time of the job's last report."""
     since: float
-    """When the display first saw it."""
+    """Time at which the display first saw it."""
 
 
 @dataclass

@@ -38,7 +38,7 @@ class Report:
     missing: dict[str, str] = field(default_factory=dict)
     """Requirements of the analyses that the table does not allow."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Errors that an analysis ended in, which the table should not have caused."""
+    """Unexpected errors of analyses."""
     table: pd.DataFrame | None = None
     """Table that claims are decided on, if the report is of all analyses."""
     resamples: int = 500

@@ -47,9 +47,9 @@ DTYPES = ["F64", "F16", "BF16", "I64", "I8", "BOOL", "F8_E5M2", "C64", "U64", "X
 EVIL = "touch /tmp/code-of-a-stranger"
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class")
 SLOW = 10.0
-"""Seconds of the processor above which a step counts as a hang."""
+"""Processor seconds above which a step counts as a hang."""
 SILENCE = 150.0
-"""Seconds after which a process that says nothing is killed."""
+"""Seconds after which a silent process is killed."""
 
 
 def value(rng: random.Random, depth: int = 0) -> Any:
