@@ -42,7 +42,7 @@ PORT = 8800
 T = TypeVar("T")
 PLAYING = 16
 """Threads that run models."""
-MODEL_FILES = {"config": in_browser.CONFIG, "weights": in_browser.WEIGHTS, "images": "images.png"}
+MODEL_FILES = {"config": CONFIG, "weights": WEIGHTS, "images": "images.png"}
 ANSWER, LONG = 90.0, 900.0
 """Seconds that an action of the page may take; those that move many bytes may take longer."""
 GRACE = 10.0
