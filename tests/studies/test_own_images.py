@@ -105,3 +105,20 @@ def test_show_refuses_what_run_refuses_in_one_line(
     assert said[0].count("\n") == 1
     assert said[0].count(message) == 1
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.slow  # trains a model and grows trees
+def test_a_study_on_noise_stays_at_chance(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    (tmp_path / "photos").mkdir()
+    lines = ["file,hue,size"]
+    for number in range(240):
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / "photos" / f"{number}.png")
+        lines.append(f"{number}.png,{rng.integers(4)},{rng.integers(3)}")
+    (tmp_path / "factors.csv").write_text("\n".join(lines))
+    sweeps = [{"config": "beta_vae", "options": {"model.beta": [1]}}]
+    study = Study.from_file(write(tmp_path, seeds=1, sweeps=sweeps, scores=["dci", "downstream_gbt"]))
+    run(study, tmp_path / "runs", say=lambda line: None)
+    table = results(tmp_path / "runs")
+    for score in ("dci_informativeness_test", "downstream_gbt"):
+        assert abs(table[score].item() - (1 / 4 + 1 / 3) / 2) < 0.12
