@@ -97,7 +97,7 @@ def _list() -> None:
     print(f"    sets of up to {scenes.max_objects} objects")
     print("Add _32 to a name for images of 32 x 32 pixels, as in dsprites_32.")
     print(f"Prepared data is stored in {cache_dir()} (set UNKNOT_CACHE to move it).")
-    print(f"Put manually downloaded files in {cache_dir() / 'downloads'}.")
+    print(f"Files that you download manually belong in {cache_dir() / 'downloads'}.")
 
 
 def _state(dataset: "GroundTruthDataset") -> str:

@@ -85,7 +85,7 @@ def check_k(k: Any, most: int, things: str) -> Any:
 
 
 def num_changes(n: int, things: int, k: int | Literal["rnd"], exactly_k: bool, generator: torch.Generator) -> Tensor:
-    """Number of things to re-sample in each of ``n`` pairs: k, or fewer than all at random; half of the time one."""
+    """Number of properties to resample in each of ``n`` pairs: k, or a random number; one for half of the pairs."""
     count = torch.randint(1, things, (n,), generator=generator) if k == "rnd" else torch.full((n,), k)
     return count if exactly_k else torch.where(torch.rand(n, generator=generator) < 0.5, 1, count)
 

@@ -53,7 +53,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def number_resampled(k: int | str, exactly_k: bool, num_factors: int) -> dict[int, float]:
-    """Return how probable each number of re-sampled factors is."""
+    """Return how probable each number of resampled factors is."""
     share = dict.fromkeys(range(1, num_factors), 1 / (num_factors - 1)) if k == "rnd" else {k: 1.0}
     if not exactly_k:
         share = {count: part / 2 for count, part in share.items()}
@@ -96,7 +96,7 @@ def test_the_law_of_second_factors_and_label(k: Any, exactly_k: bool) -> None:
 
 
 def resample_unmistakably(n: int, k: Any, exactly_k: bool) -> tuple[Tensor, Tensor]:
-    """The first value is one that is never drawn, so that every re-sampled factor shows."""
+    """The first value is one that is never drawn, so that every resampled factor shows."""
     space = Coded(*[2**15] * 4).factor_space
     return resample_factors(space, torch.full((n, 4), -1), k, exactly_k, generator())
 

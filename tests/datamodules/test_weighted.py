@@ -157,9 +157,9 @@ def test_splits_are_complementary_and_are_what_they_are_called(kind: str) -> Non
     [
         ({"size": (0, 1)}, "no factor 'size'"),
         ({"shape": (0.5, 2)}, "from 0 to 1"),
-        ({"shape": (0, 1)}, "all combinations out"),
-        ({"shape": (0.1, 0.2)}, "no combinations out"),
-        ({}, "no combinations out"),
+        ({"shape": (0, 1)}, "out all combinations"),
+        ({"shape": (0.1, 0.2)}, "out no combinations"),
+        ({}, "out no combinations"),
     ],
 )
 def test_ranges_that_hold_all_or_nothing_out_are_refused(ranges: dict[str, tuple[float, float]], message: str) -> None:

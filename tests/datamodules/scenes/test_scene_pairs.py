@@ -56,7 +56,7 @@ def test_at_most_k_properties_change_and_the_label_is_among_those_drawn(k: int |
 
 
 def probabilities(k: int | str, objects: int) -> Tensor:
-    """Probability of 0, 1, ... changed properties, if re-sampled properties ignored each other and CLEVR's rules."""
+    """Probability of 0, 1, ... changed properties, if resampled properties ignored each other and CLEVR's rules."""
     stays = {"size": 1 / 2, "material": 1 / 2, "shape": 1 / 3, "color": 1 / 8, "place": 0.0}  # keeps its value
     properties = len(stays) * objects
     weights = torch.zeros(properties + 1)
