@@ -266,7 +266,10 @@ class Store:
             # The same content has the same record, however it was uploaded.
             added = {path: _same(before.get(path), file) for path, file in added.items()}
             has_lfs = self._lfs_of(after | added)
-            after |= {path: file | {"text": file["text"] and not has_lfs(path)} for path, file in added.items()}
+            for path, file in added.items():
+                # Like the Hub, keep empty files as text.
+                is_text = file["text"] and not (file["size"] and has_lfs(path))
+                after[path] = file | {"text": is_text}
             if len(after) > MAX_FILES:
                 raise ValueError(f"{repo_id} would hold {len(after)} files; at most {MAX_FILES} are allowed.")
             namespace, sizes = repo_id.partition("/")[0], sizes_of(added.values())

@@ -48,12 +48,13 @@ def contents(store, revision="main", repo="me/x"):
 
 def test_text_of_a_binary_name_is_kept_with_lfs_as_the_attributes_say(store):
     store.create("me/x", False, "me", {".gitattributes": attributes.NEW})
-    put(store, {"a.txt": b"text", "a.bin": b"text", "b/c.bin": b"text", "d.png": b"text", "e.txt": b"\0"})
+    put(store, {"a.txt": b"text", "a.bin": b"text", "b/c.bin": b"text", "d.png": b"text", "e.txt": b"\0", "f.bin": b""})
 
     def is_text():
         return {path: file["text"] for path, file in store.snapshot("me/x", "main")[1].files.items()}
 
-    before = {"a.txt": True, "a.bin": False, "b/c.bin": False, "d.png": True, "e.txt": False, ".gitattributes": True}
+    before = {"a.txt": True, "a.bin": False, "b/c.bin": False, "d.png": True, "e.txt": False, "f.bin": True}
+    before |= {".gitattributes": True}
     assert is_text() == before
     put(
         store,
