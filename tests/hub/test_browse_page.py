@@ -93,7 +93,7 @@ def index(folder, tmp_path_factory):
 
 
 class Address(str):
-    """Where the page is, and the key that opens it."""
+    """Address of the page, with the keys that open it."""
 
     def __new__(cls, url, keys):
         made = super().__new__(cls, url)

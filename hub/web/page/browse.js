@@ -159,7 +159,7 @@ function toggleCompared(id) {
   return update({ compare: [...compare, id] });
 }
 
-/* What people do */
+/* Events */
 
 function isTyping(target) {
   return target.matches?.("input, select, textarea") && target.type !== "checkbox";

@@ -12,7 +12,7 @@ export async function showCompare(toggle) {
   if (isWanted) byId("compare").replaceChildren(comparison(rows, toggle));
 }
 
-/* What to compare: the best of each data set, with a box each. */
+/* Suggestions: the best of each data set, with a box each. */
 function suggestions(ids, toggle) {
   const sets = Map.groupBy(sorted(pictured(selected()), BEST, false), (row) => row.dataset ?? "No data set");
   const boxOf = (row) => el("input", { type: "checkbox", checked: ids.includes(row.id), "aria-label": `Compare ${nameOf(row)}`, change: () => toggle(row.id) });

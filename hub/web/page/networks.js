@@ -17,7 +17,7 @@ export function shapeOf(value, smallest = 1) {
   return value;
 }
 
-/* What makes both sides multiples: [left, right, above, below]. */
+/* Margins that make both sides multiples: [left, right, above, below]. */
 export function margins([height, width], multiple) {
   const [rows, cols] = [height, width].map((side) => (multiple - (side % multiple)) % multiple);
   return [Math.floor(cols / 2), cols - Math.floor(cols / 2), Math.floor(rows / 2), rows - Math.floor(rows / 2)];

@@ -2,7 +2,7 @@ import { readSheet, readUpload } from "./images.js";
 import { LiveModel } from "./live-model.js";
 import { address, post } from "./server.js";
 
-/* Who computes what the page shows of a model: this browser, or the server where a model runs in Python only. Images are
+/* Players compute images and latents of a model: in this browser, or on the server where it runs in Python only. Images are
    [C * H * W] in [0, 1]. */
 
 const SHEET = 64;

@@ -12,7 +12,7 @@ const MOST_SCENES = 16;
 const MOST_ITERATIONS = 12;
 const MOST_SLOTS = 16;
 const MOST_SEED = 2 ** 31 - 1;
-/* Where the classes of an object's 19 numbers are, as in `core/clevr_objects.py`. */
+/* Places of the classes among an object's 19 numbers, as in `core/clevr_objects.py`. */
 export const CLASSES = [
   ["size", 3, ["small", "large"]],
   ["material", 5, ["rubber", "metal"]],

@@ -25,7 +25,7 @@ export async function request(path, options = {}) {
   return response;
 }
 
-/* What a page without a server shows of one checkpoint: inside it, or in a file beside it. */
+/* The record of one checkpoint on a page without a server: inside it, or in a file beside it. */
 export async function writtenDetail(id) {
   return embedded.details ? embedded.details[id] : get(`models/${encodeURIComponent(id)}/detail.json`);
 }

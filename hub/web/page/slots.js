@@ -264,15 +264,15 @@ export function slotModel(config, weights) {
   const attention = attentionOf(weights, record, tokens.channels);
   base.isLearned = attention.isLearned;
   const workWith = (perSlot) => ({ noise, iterations }) => {
-    const found = noise.length / attention.width;
-    return tokens.cost + attention.work(found, tokens.height * tokens.width, iterations) + found * perSlot;
+    const total = noise.length / attention.width;
+    return tokens.cost + attention.work(total, tokens.height * tokens.width, iterations) + total * perSlot;
   };
   const find = (image, noise, steps) => attention.run(tokens.run(image), attention.start(noise.length / attention.width, noise), steps);
   if (config.model === "SlotSetPredictor") {
     const head = headOf(weights, attention.width);
     const look = (image, noise, steps) => {
-      const found = find(image, noise, steps);
-      return { sets: head(found.slots), attention: found.attention, places: [tokens.height, tokens.width] };
+      const { slots: rows, attention: shares } = find(image, noise, steps);
+      return { sets: head(rows), attention: shares, places: [tokens.height, tokens.width] };
     };
     return { ...base, kind: "sets", work: { look: workWith(0) }, look };
   }

@@ -1,6 +1,6 @@
 import { embedded, get, writtenDetail } from "./server.js";
 
-/* What is shown: the checkpoints, and the state of the page, which is its address so that it can be shared. */
+/* The checkpoints and the state of the page. The state is in the address, so that it can be shared. */
 
 export const MAX_COMPARED = 8;
 export const BEST = "best";
@@ -18,11 +18,11 @@ export const FIELDS = new Map([
   ["method", "model"],
   ["family", "family"],
 ]);
-/* What differs between trainings of one setting. */
+/* Arguments that differ between trainings of one setting. */
 const IGNORED = new Set(["seed", "status", "job", "steps", "seed_everything", "core_seconds", "commit"]);
 const VIEWS = ["gallery", "table", "scatter", "curves", "compare", "detail"];
 const TEXTS = ["q", "dataset", "method", "family", "source", "tag", "x", "y", "open", "columns", "term", "smooth"];
-/* What is shown of one checkpoint: its latents, or the scene and how it is taken apart. */
+/* State of an open checkpoint: its latents, or its scene with slots and iterations. */
 const OPENED = ["z", "scene", "slots", "iterations"];
 const SWITCHES = ["turned", "grouped", "log"];
 
