@@ -422,7 +422,7 @@ BROKEN: dict[str, tuple[Writer, str]] = {
     "garbage": (lambda path, _: path.write_bytes(b"<html>404 not found</html>" * 99), "not a zip file"),
     "empty": (lambda path, _: path.write_bytes(b""), "not a zip file"),
     "damaged images": (spoil_checksum, "CRC"),
-    "too many bytes": (lengthen, "longer"),
+    "too many bytes": (lengthen, "more data than the header states"),
     "no images": (without("imgs"), "imgs.npy"),
     "no classes": (without("latents_classes"), "latents_classes.npy"),
     "a subset": (rows(np.arange(10)), f"its 10 rows are not the whole grid of {SIZE}"),
