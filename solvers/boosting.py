@@ -271,6 +271,8 @@ def boost_variational_inference(
 ) -> VariationalResult:
     """Approximate a density p by a mixture, one component in each iteration (chapter "Boosting Variational Inference").
 
+    Thesis: Eqs. "eq:minklQconv" and "eq:relbo", chapter "An Optimization View on Boosting Variational Inference".
+
         k = 0:   s_0 = argmax_s E_s[log p] - E_s[log s]                                            (black-box VI)
         k ≥ 1:   s_k = argmax_s RELBO(s, λ_k) = E_s[log p] - λ_k E_s[log s] - E_s[log q_k],   λ_k = 1/√(k+1)
                  q_{k+1} = (1 - γ) q_k + γ s_k

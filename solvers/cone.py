@@ -44,6 +44,8 @@ def nonnegative_matching_pursuit(
 ) -> Result:
     """Minimise a smooth convex f over cone(𝒜) (Algorithms "Non-Negative MP", "ANNMP and PWNNMP", "FCNNMP").
 
+    Thesis: Algorithms "NNMP", "ANNMP and PWNNMP", "FCNNMP", chapter "Convex Cones".
+
         z_k = lmo_{𝒜 ∪ 0}(∇f(θ_k)),   v_k = argmax_{v ∈ 𝒮 ∪ 0} ⟨∇f(θ_k), v⟩,   γ = -⟨∇f(θ_k), d⟩ / (L ‖d‖²)
 
         plain              d is the better of z_k and -θ_k/‖θ_k‖_𝒜

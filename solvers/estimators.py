@@ -128,7 +128,11 @@ class _LinearRegressor(RegressorMixin, _LinearModel):
 
 @dataclass(eq=False, repr=False)
 class OrthogonalPursuitRegressor(_LinearRegressor):
-    """A linear model of few nonzero coefficients, by orthogonal matching pursuit; many targets are one batch.
+    r"""A linear model of few nonzero coefficients, by orthogonal matching pursuit; many targets are one batch.
+
+    .. math:: \min_w\; \frac{1}{2}\,\|X w - y\|^2\ \text{ with }\ \|w\|_0 \leq k\text{, greedily}
+
+    Thesis: section "Matching Pursuit and Coordinate Descent".
 
     Args:
         n_nonzero_coefs: features at most; None for a tenth of them, at least one.
@@ -239,7 +243,11 @@ def _pursuit_path(matrix: Any, target: np.ndarray, coefficients: np.ndarray) -> 
 
 @dataclass(eq=False, repr=False)
 class NonNegativePursuitRegressor(_LinearRegressor):
-    """A linear model of non-negative coefficients, by non-negative matching pursuit with a certificate.
+    r"""A linear model of non-negative coefficients, by non-negative matching pursuit with a certificate.
+
+    .. math:: \min_{w \geq 0}\; \frac{1}{2}\,\|X w - y\|^2
+
+    Thesis: Eq. "eqn:NNMPtemplate", chapter "Convex Cones".
 
     Args:
         tol: duality gap at which to stop, as a share of half the squared (centred) targets.
@@ -300,7 +308,11 @@ class NonNegativePursuitRegressor(_LinearRegressor):
 
 @dataclass(eq=False, repr=False)
 class ConstrainedLogisticRegression(ClassifierMixin, _LinearModel):
-    """Logistic regression over a ball, by Frank-Wolfe: the constraint is the regularisation.
+    r"""Logistic regression over a ball, by Frank-Wolfe: the constraint is the regularisation.
+
+    .. math::
+        \min_{w\in\mathcal{B},\, b}\; \frac{1}{N}\sum_i \log\left(1 + \exp(-y_i(\langle x_i, w\rangle + b))\right) +
+        \frac{\rho}{2}\,\|w\|^2
 
     Two classes have one vector of coefficients; more have one each, and the constraint is on all of them together.
 
@@ -581,7 +593,12 @@ def _dense(X: Any) -> np.ndarray:
 
 @dataclass(eq=False, repr=False)
 class SDPKMeans(ClusterMixin, BaseEstimator):
-    """k-means by its semidefinite relaxation, rounded to a partition.
+    r"""k-means by its semidefinite relaxation, rounded to a partition.
+
+    .. math::
+        \min_{X \succeq 0,\; \mathrm{tr} X = k}\; \langle D, X\rangle \quad\text{subject to}\quad X 1 = 1,\ X \geq 0
+
+    Thesis: Eq. "eqn:clustering", section "Practical Motivation".
 
     The relaxation does not depend on a start, and half its optimum bounds the cost of any partition from below. It is
     rounded as by Mixon, Villar and Ward: every point is moved to its weighted mean X·points, and those are clustered.
@@ -729,7 +746,13 @@ MovieLens 100k this gives the thesis' 7000."""
 
 @dataclass(eq=False, repr=False)
 class MatrixCompletion(RegressorMixin, BaseEstimator):
-    """Fill in a matrix from some of its entries.
+    r"""Fill in a matrix from some of its entries.
+
+    .. math::
+        \min_{\|X\|_* \leq \beta_1}\; \sum_{(i,j)\in\omega} (X_{ij} - Y_{ij})^2 \quad\text{subject to}\quad 1 \leq X
+        \leq 5
+
+    Thesis: Eq. "eqn:exp_online_mat_comp", section "Empirical Evaluation".
 
     By default ratings are centred by biases of rows and columns, and a matrix of small nuclear norm, chosen on a tenth
     of the ratings, is fitted to what is left. ``method="shcgm"`` is the thesis' protocol, the stochastic homotopy

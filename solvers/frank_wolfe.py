@@ -91,6 +91,8 @@ def frank_wolfe(
 ) -> Result:
     """Minimise a smooth convex f over conv(𝒜) (Algorithms "Frank-Wolfe", "Away-steps", "Pairwise", "Fully-Corrective").
 
+    Thesis: Algorithms "Frank-Wolfe", "Away-steps", "Pairwise", "Fully-Corrective", section "Frank-Wolfe".
+
         z_k = lmo_𝒜(∇f(θ_k)),   v_k = argmax_{v ∈ 𝒮} ⟨∇f(θ_k), v⟩
 
         plain              θ_{k+1} = θ_k + γ (z_k - θ_k),   γ ∈ [0, 1]

@@ -220,7 +220,11 @@ Iterate = DenseIterate | LowRankIterate
 
 
 class StochasticObjective(ABC):
-    """E_ω f(θ, ω) of which one sees gradients at random ω.
+    r"""E_ω f(θ, ω) of which one sees gradients at random ω.
+
+    .. math:: f(\theta) = \mathbb{E}_\omega f(\theta, \omega)
+
+    Thesis: Eq. "eqn:SFW_main-template", chapter "Convex Hulls with Affine Constraints".
 
     Attributes:
         shape: of θ; None if f takes any.
@@ -254,7 +258,11 @@ class StochasticObjective(ABC):
 
 
 class Sampled(StochasticObjective):
-    """A stochastic gradient by a function.
+    r"""A stochastic gradient by a function.
+
+    .. math:: f(\theta) = \mathbb{E}_\omega f(\theta, \omega)
+
+    Thesis: Eq. "eqn:SFW_main-template", chapter "Convex Hulls with Affine Constraints".
 
     Args:
         gradient: (x, generator) → ∇f(x, ω), an unbiased estimate of the shape of x. ``x`` must not be changed;
@@ -297,7 +305,11 @@ class Sampled(StochasticObjective):
 
 
 class SampledEntries(StochasticObjective):
-    """f(X) = Σ_observed (X_ij - Y_ij)², with gradients from ``batch_size`` of the N observed entries.
+    r"""f(X) = Σ_observed (X_ij - Y_ij)², with gradients from ``batch_size`` of the N observed entries.
+
+    .. math:: f(X) = \sum_{(i,j)\in\omega} (X_{ij} - Y_{ij})^2
+
+    Thesis: Eq. "eqn:exp_online_mat_comp", section "Empirical Evaluation".
 
     Those are scaled by N / batch_size, which makes them unbiased. They live on the observed entries only, so that an
     average of them costs O(N), not O(m n).
@@ -456,6 +468,8 @@ def homotopy_cgm(
 ) -> Result:
     """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜): Homotopy CGM of Yurtsever et al., the deterministic baseline.
 
+    Thesis: section "Stochastic Homotopy CGM", with full gradients.
+
         η_k = 2/(k+1),   β_k = β_0/√(k+1),   k = 1, 2, …
         v_k = ∇f(θ_k) + Σ_i β_k⁻¹ A_iᵀ(A_i θ_k - prox_{β_k g_i}(A_i θ_k))
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
@@ -510,6 +524,8 @@ def augmented_lagrangian_cgm(
 ) -> Result:
     """Minimise f(θ) + Σ g_i(A_i θ) over conv(𝒜) with dual variables: CGAL of Yurtsever, Fercoq and Cevher (2019).
 
+    Thesis: section "Frank-Wolfe", paragraph "Variants for Non-Smooth Optimization".
+
         η_k = 2/(k+1),   λ_k = λ_0 √(k+1),   k = 1, 2, …,   λ_0 = 1/β_0
         v_k = ∇f(θ_k) + Σ_i A_iᵀ ŷ_i,   ŷ_i = λ_k (w_i - prox(w_i)),   w_i = A_i θ_k + y_i/λ_k
         s_k = argmin_{θ ∈ conv(𝒜)} ⟨v_k, θ⟩,   θ_{k+1} = θ_k + η_k (s_k - θ_k)
@@ -549,6 +565,8 @@ def stochastic_homotopy_cgm(
 ) -> Result:
     """Minimise E f(θ, ω) + Σ g_i(A_i θ) over conv(𝒜) (Algorithm "Stochastic Homotopy CGM").
 
+    Thesis: Algorithm "Stochastic Homotopy CGM", Eq. "eqn:SFW_main-template".
+
         η_k = 9/(k+8),   β_k = β_0/√(k+8),   ρ_k = 4/(k+7)^(2/3),   k = 1, 2, …
         d_k = (1 - ρ_k) d_{k-1} + ρ_k ∇f(θ_k, ω_k)
         v_k = d_k + Σ_i β_k⁻¹ A_iᵀ(A_i θ_k - prox_{β_k g_i}(A_i θ_k))
@@ -582,7 +600,15 @@ def stochastic_homotopy_cgm(
 
 
 def stochastic_frank_wolfe(objective: Any, atoms: Any, x0: Any = None, **options: Any) -> Result:
-    """Minimise E f(θ, ω) over conv(𝒜): the stochastic Frank-Wolfe of Mokhtari et al., without any constraint.
+    r"""Minimise E f(θ, ω) over conv(𝒜): the stochastic Frank-Wolfe of Mokhtari et al., without any constraint.
+
+    .. math:: d_k = (1 - \rho_k)\, d_{k-1} + \rho_k \nabla f(\theta_k, \omega_k)
+
+    .. math:: s_k = \mathrm{lmo}_{\mathcal{A}}(d_k)
+
+    .. math:: \theta_{k+1} = \theta_k + \eta_k (s_k - \theta_k)
+
+    Thesis: section "Frank-Wolfe", paragraph "Stochastic Variants and Further Non-Smooth Extensions".
 
     It is :func:`stochastic_homotopy_cgm` without terms: the same η_k and ρ_k, and no β_k. Where gradients live on a
     support and atoms have rank one, the oracle sees a sparse matrix and the iterate is kept as its factors.
@@ -932,10 +958,15 @@ def minimise_over_intersection(
     method: str = "augmented",
     **options: Any,
 ) -> Result:
-    """Minimise f over 𝒰 ∩ 𝒱, each with its own oracle or projection (paragraph "Splitting").
+    r"""Minimise f over 𝒰 ∩ 𝒱, each with its own oracle or projection.
 
-        product:     min f(u) over (u, v) ∈ 𝒰 × 𝒱 with u = v; both sets are asked separately
-        projection:  min f(u) over u ∈ 𝒰 with u ∈ 𝒱, by the projection on 𝒱
+    .. math:: \min_{(u,v)\in\mathcal{U}\times\mathcal{V}} f(u)\ \text{ subject to }\ u = v
+
+    .. math:: \min_{u\in\mathcal{U}} f(u)\ \text{ subject to }\ u \in \mathcal{V}
+
+    The first, "product", asks both sets separately; the second, "projection", projects on 𝒱.
+
+    Thesis: section "Practical Motivation", paragraph "Splitting".
 
     Args:
         objective, x0, options: as for the solver.
@@ -1026,6 +1057,8 @@ def s3ccm(
     evaluate_every: int = 1,
 ) -> Result:
     """Stochastic three-composite minimisation of Yurtsever et al. (S3CCM), the baseline that projects.
+
+    Thesis: section "Empirical Evaluation" of the chapter "Convex Hulls with Affine Constraints", the baseline.
 
         x = P_𝒳(y + γu),   u ← u + (y - x)/γ,   y ← prox_{γg}(x - γ(u + ∇f(x, ω)))
 

@@ -224,6 +224,8 @@ CACHE_BYTES = 2**28
 class Objective(ABC):
     """A convex, differentiable f.
 
+    Thesis: Eq. "eq:general_problem", chapter "Introduction and Background".
+
     Attributes:
         shape: of θ; None if f takes any.
         smoothness: L, the Lipschitz constant of ∇f in the Euclidean norm, or None if unknown.
@@ -382,7 +384,11 @@ class ProductPoint(Point):
 
 
 class SquaredDistance(QuadraticObjective):
-    """f(θ) = ½‖θ - y‖²: projecting y on a hull, a span or a cone. L = μ = 1.
+    r"""f(θ) = ½‖θ - y‖²: projecting y on a hull, a span or a cone. L = μ = 1.
+
+    .. math:: f(\theta) = \frac{1}{2}\,\|\theta - y\|^2
+
+    Thesis: section "Matching Pursuit and Coordinate Descent".
 
     Args:
         target: y, of any shape; for batched matching pursuit ``[B, d]``, one signal in each row.
@@ -496,7 +502,11 @@ class _DistancePoint(Point):
 
 
 class Quadratic(QuadraticObjective):
-    """f(θ) = ½ θᵀQθ - bᵀθ + c for a symmetric positive semi-definite Q; L and μ are its extreme eigenvalues.
+    r"""f(θ) = ½ θᵀQθ - bᵀθ + c for a symmetric positive semi-definite Q; L and μ are its extreme eigenvalues.
+
+    .. math:: f(\theta) = \frac{1}{2}\,\theta^T Q\, \theta - b^T\theta + c
+
+    Thesis: Eq. "eq:general_problem", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> f = Quadratic(np.diag([1.0, 4.0]), np.array([1.0, 4.0]))
@@ -615,7 +625,11 @@ class _QuadraticPoint(ProductPoint):
 
 
 class LeastSquares(QuadraticObjective):
-    """f(x) = ½‖Ax - b‖² (``reduction="mean"``: divided by the number of rows). L = λ_max(AᵀA).
+    r"""f(x) = ½‖Ax - b‖² (``reduction="mean"``: divided by the number of rows). L = λ_max(AᵀA).
+
+    .. math:: f(x) = \frac{1}{2}\,\|A x - b\|^2,\quad L = \lambda_{\max}(A^T A)
+
+    Thesis: Eq. "eq:general_problem", chapter "Introduction and Background".
 
     The residual is kept up to date, and so is the gradient: products AᵀAz with atoms that have a name (coordinates,
     columns of a dictionary) are remembered, so that a step along an atom seen before costs O(m + n).
@@ -784,7 +798,11 @@ def map_images(linear_map: LinearMap, rows: Tensor) -> Tensor:
 
 
 class Logistic(Objective):
-    """f(x) = Σ_i log(1 + exp(-y_i ⟨a_i, x⟩)) (or its mean over samples), and ½ ridge ‖x‖². L = λ_max(AᵀA) / 4 + ridge.
+    r"""f(x) = Σ_i log(1 + exp(-y_i ⟨a_i, x⟩)) (or its mean over samples), and ½ ridge ‖x‖². L = λ_max(AᵀA) / 4 + ridge.
+
+    .. math:: f(x) = \sum_i \log\left(1 + \exp(-y_i \langle a_i, x\rangle)\right) + \frac{\rho}{2}\,\|x\|^2
+
+    Thesis: Eq. "eq:general_problem", chapter "Introduction and Background".
 
     Args:
         matrix: samples ``[m, n]``, dense, sparse or a ``LinearOperator``.

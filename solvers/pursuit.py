@@ -59,6 +59,8 @@ def matching_pursuit(
 ) -> Result:
     """Minimise a smooth convex f over lin(𝒜) (the algorithms of chapter "Linear Span").
 
+    Thesis: Algorithms "Generalized", "Affine Invariant" and "Accelerated Matching Pursuit", chapter "Linear Span".
+
         generalised         z_k = lmo_𝒜(∇f(θ_k)),   θ_{k+1} = θ_k - ⟨∇f(θ_k), z_k⟩ / (L ‖z_k‖²) · z_k
         affine-invariant    the same with L_𝒜 in place of L ‖z_k‖²: the iterates follow any linear map of the space
         orthogonal          θ_{k+1} = argmin f over the span of all atoms chosen so far
@@ -124,6 +126,8 @@ def coordinate_descent(
     **limits: Unpack[Limits],
 ) -> Result:
     """Minimise a smooth convex f one coordinate at a time: matching pursuit over 𝒜 = {±e_i}.
+
+    Thesis: section "Matching Pursuit and Coordinate Descent".
 
         steepest            i_k = argmax_i |∇_i f(θ_k)|,   θ_{k+1} = θ_k - ∇_{i_k} f(θ_k) / L · e_{i_k}
         random              the same with a uniform i_k: only one partial derivative is computed

@@ -44,7 +44,11 @@ class Answer(NamedTuple):
 
 
 class AtomSet(ABC):
-    """A compact set 𝒜 with a linear minimisation oracle. Subclasses give ``ask``; the rest has honest defaults.
+    r"""A compact set 𝒜 with a linear minimisation oracle. Subclasses give ``ask``; the rest has honest defaults.
+
+    .. math:: \mathrm{lmo}_{\mathcal{A}}(y) = \mathrm{argmin}_{z\in\mathcal{A}}\, \langle y, z\rangle
+
+    Thesis: Eq. "eqn:lmo", chapter "Introduction and Background".
 
     Attributes:
         shape: of the atoms; None if the set takes any.
@@ -410,7 +414,11 @@ for _name in (
 
 
 class Symmetric(Wrapper):
-    """𝒜 ∪ -𝒜: two questions to the oracle of 𝒜, the better answer.
+    r"""𝒜 ∪ -𝒜: two questions to the oracle of 𝒜, the better answer.
+
+    .. math:: \mathcal{A} \cup -\mathcal{A}
+
+    Thesis: section "Matching Pursuit and Coordinate Descent", symmetric sets.
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import Custom, Symmetric
@@ -467,9 +475,17 @@ def negated(atom: Atom) -> Atom:
 
 
 class Inexact(Wrapper):
-    """An oracle of stated accuracy δ, for studying what approximate answers cost (the two approximate LMOs).
+    r"""An oracle of stated accuracy δ, for studying what approximate answers cost (the two approximate LMOs).
 
-    multiplicative:  ⟨d, z̃ - x⟩ ≤ δ · min_z ⟨d, z - x⟩        additive:  ⟨d, z̃⟩ ≤ min_z ⟨d, z⟩ + δ C_f / (k + 2)
+    .. math::
+        \langle d, \tilde z - x\rangle \leq \delta \min_{z\in\mathcal{A}} \langle d, z - x\rangle
+        \quad\text{(multiplicative)}
+
+    .. math::
+        \langle d, \tilde z\rangle \leq \min_{z\in\mathcal{A}} \langle d, z\rangle + \frac{\delta\, C_f}{k + 2}
+        \quad\text{(additive)}
+
+    Thesis: Eqs. "eqn:lmo_add" and "eqn:lmo_mult".
 
     Over a hull x is the iterate, for which the guarantee of Frank-Wolfe needs the relation; over a span or cone it
     is 0, where the minimum is never positive. The answer is that of a direction disturbed as much as the accuracy

@@ -18,7 +18,15 @@ from unknot.solvers.structured import Decomposition, Dense, Sparse, as_tensor, c
 
 
 class Dictionary(AtomSet):
-    """The columns of a matrix ``[d, n]``, dense or sparse (SciPy or torch).
+    r"""The columns of a matrix ``[d, n]``, dense or sparse (SciPy or torch).
+
+    .. math:: \mathcal{A} = \{a_1, \dots, a_n\}
+
+    .. math:: \mathrm{lmo}(y) = a_i
+
+    .. math:: i = \mathrm{argmin}_j\, \langle y, a_j\rangle
+
+    Thesis: Eq. "eqn:lmo", chapter "Introduction and Background".
 
     A zero column is the origin: an atom like any other of a hull, and without effect in a span or a cone.
 

@@ -62,7 +62,13 @@ class _MatrixSet(AtomSet):
 
 
 class NuclearBall(_MatrixSet):
-    """{X : ‖X‖_* ≤ radius}: its atoms are radius · u vᵀ with unit u and v.
+    r"""{X : ‖X‖_* ≤ radius}: its atoms are radius · u vᵀ with unit u and v.
+
+    .. math:: \{X : \|X\|_* \leq r\}
+
+    .. math:: \mathrm{lmo}(Y) = -r\, u v^T\ \text{ of the largest singular value of }\ Y
+
+    Thesis: Eq. "eqn:exp_online_mat_comp", section "Empirical Evaluation".
 
     Args:
         radius: bound on the sum of the singular values.
@@ -151,7 +157,13 @@ class NuclearBall(_MatrixSet):
 
 
 class PSDTrace(_MatrixSet):
-    """{X ⪰ 0 : tr X = trace}, or ``≤`` with ``equality=False``: atoms trace · u uᵀ, and 0 in the second case.
+    r"""{X ⪰ 0 : tr X = trace}, or ``≤`` with ``equality=False``: atoms trace · u uᵀ, and 0 in the second case.
+
+    .. math:: \{X \succeq 0 : \mathrm{tr}\, X = t\}
+
+    .. math:: \mathrm{lmo}(Y) = t\, u u^T\ \text{ of the smallest eigenvalue of }\ Y
+
+    Thesis: Eq. "eqn:SFW_SDP_lmo", section "Practical Motivation".
 
     The oracle needs the smallest eigenvalue of the (symmetrised) direction. With equality its eigenvector is the
     answer even where the eigenvalue is positive; with inequality the answer is then 0.

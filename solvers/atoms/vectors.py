@@ -32,7 +32,15 @@ class _Ball(AtomSet):
 
 
 class L1Ball(_Ball):
-    """{x : ‖x‖₁ ≤ radius}: its atoms are the signed coordinates ±radius · e_i.
+    r"""{x : ‖x‖₁ ≤ radius}: its atoms are the signed coordinates ±radius · e_i.
+
+    .. math:: \{x : \|x\|_1 \leq r\}
+
+    .. math:: \mathrm{lmo}(y) = -r\,\mathrm{sign}(y_i)\, e_i
+
+    .. math:: i = \mathrm{argmax}_j |y_j|
+
+    Thesis: section "Matching Pursuit and Coordinate Descent", paragraph "Steepest Coordinate Descent".
 
     >>> import numpy as np
     >>> L1Ball(2.0).lmo(np.array([0.5, -3.0, 1.0]))
@@ -110,7 +118,15 @@ class L1Ball(_Ball):
 
 
 def SignedCoordinates(dim: int | None = None) -> L1Ball:
-    """±e_i, the atoms of coordinate descent: the L1 ball of radius 1.
+    r"""±e_i, the atoms of coordinate descent: the L1 ball of radius 1.
+
+    .. math:: \{\pm e_i\}
+
+    .. math:: \mathrm{lmo}(y) = -\mathrm{sign}(y_i)\, e_i
+
+    .. math:: i = \mathrm{argmax}_j |y_j|
+
+    Thesis: section "Matching Pursuit and Coordinate Descent", paragraph "Steepest Coordinate Descent".
 
     >>> import torch
     >>> SignedCoordinates().lmo(torch.tensor([0.5, -3.0]))
@@ -120,7 +136,15 @@ def SignedCoordinates(dim: int | None = None) -> L1Ball:
 
 
 class Simplex(L1Ball):
-    """{x ≥ 0 : Σ x_i = radius}: its atoms are radius · e_i; their cone is the non-negative orthant.
+    r"""{x ≥ 0 : Σ x_i = radius}: its atoms are radius · e_i; their cone is the non-negative orthant.
+
+    .. math:: \left\{x \geq 0 : \sum_i x_i = r\right\}
+
+    .. math:: \mathrm{lmo}(y) = r\, e_i
+
+    .. math:: i = \mathrm{argmin}_j\, y_j
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> Simplex().lmo(np.array([0.5, -3.0, 1.0]))
@@ -181,7 +205,15 @@ class Simplex(L1Ball):
 
 
 class KSparse(AtomSet):
-    """conv of all vectors with k entries ±radius: {x : ‖x‖₁ ≤ k · radius, ‖x‖_∞ ≤ radius}.
+    r"""conv of all vectors with k entries ±radius: {x : ‖x‖₁ ≤ k · radius, ‖x‖_∞ ≤ radius}.
+
+    .. math:: \{x : \|x\|_1 \leq k r,\ \|x\|_\infty \leq r\}
+
+    .. math:: \mathrm{lmo}(y) = -r\sum_{i\in S} \mathrm{sign}(y_i)\, e_i
+
+    .. math:: S = \text{the } k \text{ largest } |y_i|
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> KSparse(2).lmo(np.array([0.5, -3.0, 1.0]))
@@ -244,7 +276,11 @@ def _shifted(x: Tensor, low: float, high: float, top: float, total: float) -> Te
 
 
 class L2Ball(_Ball):
-    """{x : ‖x‖₂ ≤ radius}; over its span, matching pursuit is gradient descent.
+    r"""{x : ‖x‖₂ ≤ radius}; over its span, matching pursuit is gradient descent.
+
+    .. math:: \{x : \|x\|_2 \leq r\},\quad \mathrm{lmo}(y) = -r\, \frac{y}{\|y\|_2}
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> L2Ball(5.0).lmo(np.array([3.0, -4.0]))
@@ -286,7 +322,13 @@ class L2Ball(_Ball):
 
 
 class Box(AtomSet):
-    """{x : lower ≤ x ≤ upper}, entry by entry; its atoms are the corners.
+    r"""{x : lower ≤ x ≤ upper}, entry by entry; its atoms are the corners.
+
+    .. math:: \{x : l \leq x \leq u\}
+
+    .. math:: \mathrm{lmo}(y)_i = l_i\ \text{ if }\ y_i > 0,\ \text{ else }\ u_i
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> Box(0.0, np.array([1.0, 2.0])).lmo(np.array([3.0, -4.0]))
@@ -344,7 +386,11 @@ class Box(AtomSet):
 
 
 def LInfBall(radius: float = 1.0, dim: int | None = None) -> Box:
-    """{x : ‖x‖_∞ ≤ radius}.
+    r"""{x : ‖x‖_∞ ≤ radius}.
+
+    .. math:: \{x : \|x\|_\infty \leq r\},\quad \mathrm{lmo}(y) = -r\,\mathrm{sign}(y)
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> LInfBall(2.0).lmo(np.array([3.0, -4.0]))
@@ -354,7 +400,13 @@ def LInfBall(radius: float = 1.0, dim: int | None = None) -> Box:
 
 
 class GroupBall(AtomSet):
-    """{x : Σ_g ‖x_g‖₂ ≤ radius}, the ball of the group lasso.
+    r"""{x : Σ_g ‖x_g‖₂ ≤ radius}, the ball of the group lasso.
+
+    .. math:: \left\{x : \sum_g \|x_g\|_2 \leq r\right\}
+
+    .. math:: \mathrm{lmo}(y)_g = -r\, \frac{y_g}{\|y_g\|_2}\ \text{ for }\ g = \mathrm{argmax}_h \|y_h\|_2
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     Args:
         groups: the group of every entry, as integers ``[n]``.
@@ -410,7 +462,15 @@ class GroupBall(AtomSet):
 
 
 class Product(AtomSet):
-    """𝒜_1 × … × 𝒜_m: iterates are the blocks, flattened, one after the other; each set must know its shape.
+    r"""𝒜_1 × … × 𝒜_m: iterates are the blocks, flattened, one after the other; each set must know its shape.
+
+    .. math:: \mathcal{A}_1 \times \dots \times \mathcal{A}_m
+
+    .. math::
+        \mathrm{lmo}(y_1, \dots, y_m) = \left(\mathrm{lmo}_{\mathcal{A}_1}(y_1), \dots,
+        \mathrm{lmo}_{\mathcal{A}_m}(y_m)\right)
+
+    Thesis: section "Practical Motivation", paragraph "Splitting".
 
     >>> import numpy as np
     >>> from unknot.solvers.atoms import L1Ball, Simplex
@@ -509,7 +569,13 @@ def _root_of_squares(sizes: Sequence[float | None]) -> float | None:
 
 
 class Birkhoff(AtomSet):
-    """Doubly stochastic matrices ``[n, n]``: its atoms are the permutation matrices, found by an assignment problem.
+    r"""Doubly stochastic matrices ``[n, n]``: its atoms are the permutation matrices, found by an assignment problem.
+
+    .. math:: \{X \geq 0 : X 1 = 1,\ X^T 1 = 1\}
+
+    .. math:: \mathrm{lmo}(Y) = \text{the permutation of least }\ \sum_i Y_{i\pi(i)}
+
+    Thesis: a set 𝒜 of Eq. "eqn:lmo", chapter "Introduction and Background".
 
     >>> import numpy as np
     >>> Birkhoff(2).lmo(np.array([[1.0, 0.0], [0.0, 1.0]]))
