@@ -13,6 +13,9 @@ SUFFIXES = {".py", ".md", ".rst", ".js", ".html", ".yaml", ".yml", ".toml", ".ji
 ELSEWHERE = ("checkpoints/bundled/", "tests/data/", "tools/check_wording.py", "CHANGELOG.md", "UPGRADING.md")
 BANNED = {
     r'"""(What|Whether|How) ': 'begin a docstring with a verb or a noun phrase: "Return whether ..."',
+    r'"""(And|Says|Tells|Gives|Lets|Takes|Refuse) ': 'begin a docstring with "Return ..." or a noun phrase',
+    r"\bshipped (model|checkpoint|name|card)s?\b": 'write "bundled"',
+    r"\bcome back later\b": 'write "try again later"',
     r"\b(of|on) a core\b": 'write "on one CPU core" or "core-minutes"',
     r"\bat hand\b": 'write "available locally" or "not downloaded"',
     r"\banew\b": 'write "again" or "from scratch"',

@@ -95,9 +95,9 @@ class Pretrained(ShowsArguments):
         if self.begun_anew:
             parts = " and ".join(self.begun_anew)
             warnings.warn(
-                f"{self.hub_repo or 'This checkpoint'} was stored for use, without what serves training alone: its "
-                f"{parts} is missing from the checkpoint and was re-initialised. Losses that depend on it mean "
-                "nothing until it has learnt, and training on is not what the run itself would have done.",
+                f"{self.hub_repo or 'This checkpoint'} was stored for inference: its {parts} is missing from the "
+                "checkpoint and was re-initialised. Losses that depend on it are meaningless until it is trained, "
+                "and further training differs from that of the original run.",
                 stacklevel=2,
             )
 

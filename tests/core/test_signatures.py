@@ -31,7 +31,7 @@ def test_an_argument_that_there_is_not_is_named_with_the_class_that_was_called(m
 
 
 class Own(BetaVAE):
-    """Takes a name that only its code tells."""
+    """Class with an argument that its signature does not show."""
 
     def __init__(self, **options):
         self_named = options.pop("alpha", 0.0)

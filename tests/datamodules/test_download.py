@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Gives one answer after another, the last one for ever, and remembers the ranges it was asked for."""
+    """Server that returns one answer after another, the last one repeatedly, and records the requested ranges."""
 
     answers: list[Answer]
     ranges: list[str | None]

@@ -71,7 +71,7 @@ def test_a_loader_of_ones_own_shuffles_anew_in_every_epoch_and_for_every_seed():
 
 
 class Plain(pl.LightningModule):
-    """Takes nothing from any generator."""
+    """Model that draws no random numbers."""
 
     def __init__(self):
         super().__init__()

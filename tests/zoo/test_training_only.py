@@ -1,4 +1,4 @@
-"""Checkpoints without what serves training alone."""
+"""Checkpoints without the parts that only training needs."""
 
 import warnings
 
