@@ -45,15 +45,20 @@ def block(folder: Path) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+LAWS = {"held out": "held-out combinations", "independent": "independent factors"}
+"""Laws that models are scored on beside their own."""
+
+
 def shifts(name: str, other: str, scores: dict[str, str]) -> str:
     """Table of a study whose models are scored on two laws: on their own, and on the ``other``."""
     if name not in bundled_tables.names():
         return "No model of this study is trained yet."
     table, about = load_results(name), bundled_tables.about(name)
-    seeds = f"seeds {', '.join(str(seed) for seed in sorted(table.seed.unique()))}"
+    seeds = sorted(table.seed.unique())
+    which = f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
     lines = [
-        f"{about['models']} of {about['planned']} models ({seeds}), {about['failed']} failed, "
-        f"{about['core_hours']:.2f} core-hours of training. Scores on the law of training → on {other} factors:",
+        f"{about['models']} of {about['planned']} models ({which}), {about['failed']} failed, "
+        f"{about['core_hours']:.2f} core-hours of training. Scores on the law of training → on {LAWS[other]}:",
         "",
         f"| law | model | seeds | {' | '.join(scores.values())} |",
         "|---|---|---|" + "---|" * len(scores),
@@ -61,11 +66,14 @@ def shifts(name: str, other: str, scores: dict[str, str]) -> str:
     for (law, method), group in table.groupby(["dataset", "method"], sort=False):
         cells = [f"{_mean(group[score])} → {_mean(group[f'{score}@{other}'])}" for score in scores]
         lines.append(f"| {law} | {label(str(method))} | {len(group)} | {' | '.join(cells)} |")
-    means = table.groupby("dataset", sort=False)[[column for s in scores for column in (s, f"{s}@{other}")]].mean()
-    lines.append("")
+    laws = table.groupby("method").dataset.transform("nunique")
+    whole = table[laws == table.dataset.nunique()]
+    means = whole.groupby("dataset", sort=False)[[column for s in scores for column in (s, f"{s}@{other}")]].mean()
+    trained = ", ".join(label(str(method)) for method in whole.method.unique())
+    lines += ["", f"Means over the models of all laws ({trained}):", ""]
     for score, title in scores.items():
         parts = [f"{law} {row[score]:.2f} → {row[f'{score}@{other}']:.2f}" for law, row in means.iterrows()]
-        lines.append(f"* Mean {title}: {', '.join(parts)}.")
+        lines.append(f"* {title}: {', '.join(parts)}.")
     return "\n".join(lines)
 
 
