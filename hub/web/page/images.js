@@ -49,9 +49,14 @@ function imageOf({ data, width: wide }, left, top, [channels, height, width]) {
   return image;
 }
 
-function pictureElement(src) {
+/* Once it is aborted, its connection is free for others: a browser has six for a host. */
+function pictureElement(src, signal) {
   return new Promise((resolve, reject) => {
     const image = new Image();
+    signal?.addEventListener("abort", () => {
+      image.removeAttribute("src");
+      reject(new Error("The images of the data set are not needed any more."));
+    });
     image.onload = () => resolve(image);
     image.onerror = () => reject(new Error("The images of the data set could not be loaded."));
     image.src = src;
@@ -59,8 +64,8 @@ function pictureElement(src) {
 }
 
 /* Images of a sheet, in columns and rows without gaps. */
-export async function readSheet(src, shape, most) {
-  const picture = await pictureElement(src);
+export async function readSheet(src, shape, most, signal) {
+  const picture = await pictureElement(src, signal);
   const [, height, width] = shape;
   const [cols, rows] = [Math.floor(picture.naturalWidth / width), Math.floor(picture.naturalHeight / height)];
   if (!cols || !rows || picture.naturalWidth * picture.naturalHeight > MAX_PIXELS) throw new Error("The images of the data set have another size.");

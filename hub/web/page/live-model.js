@@ -44,6 +44,7 @@ export class LiveModel {
     open?.close("Another model was opened.");
     open = this;
     this.waiting = new Map();
+    this.ending = new AbortController();
     this.count = 0;
     this.worker = startWorker();
     this.worker.addEventListener("message", ({ data: { id, result, error } }) => {
@@ -96,6 +97,7 @@ export class LiveModel {
     this.closed = reason;
     clearTimeout(this.timer);
     this.worker.terminate();
+    this.ending.abort();
     for (const { reject } of this.waiting.values()) reject(new Error(reason));
     this.waiting.clear();
     if (open === this) open = null;

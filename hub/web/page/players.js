@@ -38,7 +38,7 @@ class BrowserPlayer {
 
   /* Images of the data set, if there are any. A server may have to draw them first, and the first image does not wait. */
   async prepare() {
-    this.sheet = this.files.images ? readSheet(this.files.images, this.shape, SHEET).catch(() => []) : Promise.resolve([]);
+    this.sheet = this.files.images ? readSheet(this.files.images, this.shape, SHEET, this.model.ending.signal).catch(() => []) : Promise.resolve([]);
     const nothing = new Promise((resolve) => setTimeout(() => resolve([]), PATIENCE));
     this.images = await Promise.race([this.sheet, nothing]);
   }

@@ -28,7 +28,7 @@ class SceneViewer {
     const viewer = new SceneViewer();
     viewer.model = await LiveModel.load(config, weights);
     if (!viewer.model.slots) throw new Error("This model has no slots.");
-    viewer.images = images ? await readSheet(images, viewer.model.shape, MOST_SCENES).catch(() => []) : [];
+    viewer.images = images ? await readSheet(images, viewer.model.shape, MOST_SCENES, viewer.model.ending.signal).catch(() => []) : [];
     return viewer;
   }
 
