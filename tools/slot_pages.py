@@ -81,8 +81,8 @@ def features(steps: int, seeds: int) -> None:
         "",
         f"{steps:,} steps of {BATCH} of {SCENES:,} scenes, seeds 0 to {seeds - 1} (mean ± standard deviation), "
         f"{(time.process_time() - start) / 60:.0f} core-minutes;",
-        f"masks of 14 × 14 compared at 32 × 32 on {TEST} other scenes. The squared error of the features is "
-        f"{fmean(losses):.3f}, their variance {variance:.3f}.",
+        f"masks of 14 × 14 compared at 32 × 32 on {TEST} other scenes. The squared error of the\n"
+        f"features is {fmean(losses):.3f}, their variance {variance:.3f}.",
     ]
     _write(ZOO / "after_the_thesis.md", "tools/slot_pages.py features", "\n".join(lines))
     with torch.no_grad():
