@@ -54,8 +54,8 @@ class Pretrained(ShowsArguments):
     training_only: ClassVar[tuple[str, ...]] = ()
     """Names of the modules that only training needs; a checkpoint may lack them."""
 
-    begun_anew: tuple[str, ...] = ()
-    """Missing parts: their weights are as they were initialised."""
+    reinitialized: tuple[str, ...] = ()
+    """Parts missing from the checkpoint, whose weights are as they were initialised."""
 
     annealed: dict[str, dict[str, float]]
     """Arguments that changed during training, see :class:`~unknot.zoo.Anneal`; their last value is in ``hparams``."""
@@ -83,17 +83,23 @@ class Pretrained(ShowsArguments):
             if isinstance(recipe, dict) and "unregistered" in recipe:
                 warnings.warn(_unregistered(role, recipe["unregistered"]), stacklevel=3)
 
+    @property
+    def begun_anew(self) -> tuple[str, ...]:
+        """Former name of ``reinitialized``."""
+        warnings.warn("begun_anew is now reinitialized.", FutureWarning, stacklevel=2)
+        return self.reinitialized
+
     def fitted_on(self, dataset: str | None) -> None:
         """Record that training on this data set begins; loaded weights become the starting point."""
         if self.hub_repo:
             self.fine_tuned_from = f"{self.hub_repo}@{self.hub_revision}" if self.hub_revision else self.hub_repo
         self.trained_on, self.loaded_from = dataset, None
-        self.begun_anew = ()
+        self.reinitialized = ()
 
     def warn_of_absent(self) -> None:
         """Warn if training needs parts that are missing from the checkpoint."""
-        if self.begun_anew:
-            parts = " and ".join(self.begun_anew)
+        if self.reinitialized:
+            parts = " and ".join(self.reinitialized)
             warnings.warn(
                 f"{self.hub_repo or 'This checkpoint'} was stored for inference: its {parts} is missing from the "
                 "checkpoint and was re-initialised. Losses that depend on it are meaningless until it is trained, "
@@ -125,7 +131,7 @@ class Pretrained(ShowsArguments):
         weights = {
             name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
             for name, tensor in self.state_dict().items()
-            if not _belongs(name, self.training_only if inference_only else self.begun_anew)
+            if not _belongs(name, self.training_only if inference_only else self.reinitialized)
         }
         # Both are written before either is renamed, so that a failure leaves the old pair. Renaming config.json is the
         # commit point: it names its weights by their hash, and until then the old weights are kept.
@@ -219,8 +225,8 @@ class Pretrained(ShowsArguments):
         weights = _read_weights(
             source, self, config.get("weights"), "It was stored with other sizes or networks: give the model the same."
         )
-        self.begun_anew = _absent(self, weights)
-        self.load_state_dict(weights, strict=not self.begun_anew)  # the names were compared already
+        self.reinitialized = _absent(self, weights)
+        self.load_state_dict(weights, strict=not self.reinitialized)  # the names were compared already
         self.loaded_from = source.plain()
         return self
 
@@ -243,7 +249,7 @@ class Pretrained(ShowsArguments):
                 "the sizes and networks that the weights were trained with."
             )
         self.load_state_dict({name: state[name] for name in expected}, strict=not absent)
-        self.begun_anew, self.loaded_from = absent, None
+        self.reinitialized, self.loaded_from = absent, None
         return self
 
     def push_to_hub(
@@ -361,7 +367,7 @@ def build(cls: type[Any], source: Source, config: dict[str, Any]) -> Any:
             model = cls(**arguments)
     model.load_state_dict(weights, strict=not absent, assign=True)  # the names were compared already
     if absent:
-        model.begun_anew = absent
+        model.reinitialized = absent
     model.to("cpu")  # the weights are in place; this tells Lightning, which remembers the device of construction
     model.trained_on, model.annealed = config.get("dataset"), config.get("annealed", {})
     model.loaded_from = source.plain()

@@ -47,7 +47,7 @@ def test_start_from_takes_a_checkpoint_or_a_state_dict(tmp_path: Path) -> None:
         model.start_from({name: value for name, value in model.state_dict().items() if "decoder" not in name})
     factor = FactorVAE(image_shape=(1, 16, 16), latent_dim=4)
     weights = {name: value for name, value in factor.state_dict().items() if not name.startswith("discriminator")}
-    assert FactorVAE(image_shape=(1, 16, 16), latent_dim=4).start_from(weights).begun_anew == ("discriminator",)
+    assert FactorVAE(image_shape=(1, 16, 16), latent_dim=4).start_from(weights).reinitialized == ("discriminator",)
 
 
 class Evil:

@@ -43,8 +43,8 @@ def test_codes_and_images_are_those_of_the_whole_model(model, slim, tmp_path):
     loaded = FactorVAE.from_pretrained(slim)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(loaded.reconstruct(x), model.reconstruct(x))
-    assert loaded.begun_anew == ("discriminator",)
-    assert FactorVAE.from_pretrained(whole).begun_anew == ()
+    assert loaded.reinitialized == ("discriminator",)
+    assert FactorVAE.from_pretrained(whole).reinitialized == ()
     assert not any(parameter.is_meta for parameter in loaded.parameters())
 
 
@@ -59,14 +59,14 @@ def test_training_on_says_so_once_and_works(slim, tmp_path):
         fitted(loaded, tmp_path)
     assert not [warning for warning in caught if "training alone" in str(warning.message)]
     again = loaded.save_pretrained(tmp_path / "again")
-    assert FactorVAE.from_pretrained(again).begun_anew == ()
+    assert FactorVAE.from_pretrained(again).reinitialized == ()
 
 
 def test_a_model_that_starts_from_it_keeps_its_own(slim, tmp_path):
     started = FactorVAE(gamma=7.0, image_shape=SHAPE)
     discriminator = started.discriminator[0].weight.clone()
     assert started.start_from(slim) is started
-    assert started.begun_anew == ("discriminator",)
+    assert started.reinitialized == ("discriminator",)
     assert torch.equal(started.discriminator[0].weight, discriminator)
     x = torch.rand(3, *SHAPE)
     assert torch.equal(started.reconstruct(x), FactorVAE.from_pretrained(slim).reconstruct(x))
@@ -91,4 +91,4 @@ def test_a_part_of_it_is_refused(model, tmp_path):
 
 def test_with_labels_too(tmp_path):
     folder = S2FactorVAE(image_shape=SHAPE).save_pretrained(tmp_path, inference_only=True)
-    assert S2FactorVAE.from_pretrained(folder).begun_anew == ("discriminator",)
+    assert S2FactorVAE.from_pretrained(folder).reinitialized == ("discriminator",)
