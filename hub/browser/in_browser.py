@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import threading
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
@@ -113,6 +114,10 @@ def can_run(folder: Path | None) -> bool:
         return False
 
 
+DRAWING = threading.Lock()
+"""Data sets are drawn one at a time, whoever asks, so that memory stays small."""
+
+
 def sheet(folder: Path, seed: int = 0) -> bytes:
     """Return images of a model's data set side by side, as PNG, without loading the model."""
     import torch
@@ -129,13 +134,14 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
         raise ValueError("The page does not show images of this shape.")
     is_scene = "decode" not in capabilities_of(config["model"])
     count, generator = SCENES if is_scene else IMAGES, torch.Generator().manual_seed(seed)
-    dataset = available_dataset(name, (channels, height, width))
-    if dataset is not None:
-        images = dataset.observe(dataset.factor_space.sample(count, generator), generator)
-    elif is_scene and channels == 3:
-        images = ClevrScenes((height, width)).draw(count, generator)[0]
-    else:
-        raise FileNotFoundError(f"The data set of this model ({name}) is not available locally.")
+    with DRAWING:
+        dataset = available_dataset(name, (channels, height, width))
+        if dataset is not None:
+            images = dataset.observe(dataset.factor_space.sample(count, generator), generator)
+        elif is_scene and channels == 3:
+            images = ClevrScenes((height, width)).draw(count, generator)[0]
+        else:
+            raise FileNotFoundError(f"The data set of this model ({name}) is not available locally.")
     values = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     rows = -(-count // SHEET_COLUMNS)
     tiles = values.reshape(rows, SHEET_COLUMNS, channels, height, width).transpose(0, 3, 1, 4, 2)
