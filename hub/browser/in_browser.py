@@ -126,6 +126,8 @@ def sheet(folder: Path, seed: int = 0) -> bytes:
 
     config = config_of(folder)
     arguments, name = config["arguments"], config.get("dataset")
+    if not isinstance(name, str | None):
+        raise ValueError("The data set of a model is a name.")
     shape = arguments.get("image_shape", (1, 64, 64))
     if not isinstance(shape, list | tuple) or len(shape) != 3 or not all(isinstance(side, int) for side in shape):
         raise ValueError("image_shape must be three whole numbers.")

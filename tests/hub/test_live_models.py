@@ -336,3 +336,12 @@ def test_products_with_and_without_webassembly(scripts, has_webassembly):
     assert multiplies == has_webassembly
     assert worst < 2e-5
     scripts.refresh()
+
+
+@pytest.mark.parametrize("dataset", [{"name": "dsprites"}, ["dsprites"], 1])
+def test_a_data_set_that_is_not_a_name_is_refused(tmp_path, dataset):
+    folder = BetaVAE(image_shape=(1, 32, 32)).save_pretrained(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dataset": dataset}))
+    with pytest.raises(ValueError, match="The data set of a model is a name"):
+        in_browser.sheet(folder)

@@ -102,7 +102,7 @@ def test_branches_messages_and_overrides(here, make, name):
     assert same(BetaVAE.from_pretrained(name, revision="dev"), make(1))
     assert same(load(name), make(0))
     assert (load(name, beta=9.0).beta, BetaVAE.from_pretrained(name, beta=9.0).beta) == (9.0, 9.0)
-    with pytest.raises(ValueError, match=r"names a revision, and revision='main' another one"):
+    with pytest.raises(ValueError, match=r"names a revision, and revision='main' is another one"):
         load(f"{name}@dev", revision="main")
     with pytest.raises(ValueError, match=r"BetaVAE has no arguments \['gama'\]"):
         load(name, gama=1.0)
