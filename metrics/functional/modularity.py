@@ -40,8 +40,8 @@ def explicitness(codes_train: Any, factors_train: Any, codes_test: Any, factors_
     r"""Explicitness: mean area under the ROC curve of linear classifiers, one against the rest for each class.
 
     .. math::
-        \frac{1}{F}\sum_{k=1}^{F} \frac{1}{|V_k|}\sum_{c\in V_k} P\left(p_c(z) > p_c(z^\prime) \mid v_k = c,\
-        v^\prime_k \neq c\right)
+        \frac{1}{F}\sum_{k=1}^{F} \frac{1}{|V_k|}\sum_{c\in V_k}
+        P\left(p_c(z) > p_c(z^\prime) \mid v_k = c,\ v^\prime_k \neq c\right)
 
     A logistic regression with scikit-learn's defaults predicts each factor from standardised codes. 0.5 is chance, 1 is
     perfect; Ridgeway & Mozer's own scale is 2 (score - 0.5).

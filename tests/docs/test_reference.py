@@ -73,7 +73,7 @@ def test_the_formulae_of_a_docstring_can_be_drawn(name: str) -> None:
     formulae = re.findall(r"^( *)\.\. math::(.*(?:\n\1 +\S.*)*)", docstring(name), flags=re.MULTILINE)
     assert formulae
     for _, formula in formulae:
-        assert "<math" in mathml(" ".join(formula.split()), "block")
+        assert "<math" in mathml("\n".join(line.strip() for line in formula.split("\n")), "block")
 
 
 @pytest.mark.parametrize("name", everything())
