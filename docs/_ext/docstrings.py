@@ -11,14 +11,14 @@ from typing import Any
 from sphinx.application import Sphinx
 
 SECTION = re.compile(r"(Args|Arguments|Returns|Yields|Raises|Attributes|Note|Notes):$")
-MARKED = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_{0,2})", re.DOTALL)
+MARKED = re.compile(r"(``.+?``|(?<!\S)\*\*\w[^*]*\*\*|:[\w:]+:`[^`]+`|`[^`]+`_{0,2})", re.DOTALL)
 
 
 def escaped(text: str) -> str:
-    r"""Return text in which nothing is markup but literals and roles.
+    r"""Return text in which nothing is markup but literals, roles and bold.
 
-    >>> escaped("|x| and ``a_|b|``, w_ * 2")
-    '\\|x\\| and ``a_|b|``, w\\_ \\* 2'
+    >>> escaped("|x| and ``a_|b|``, w_ * 2, **in bold**")
+    '\\|x\\| and ``a_|b|``, w\\_ \\* 2, **in bold**'
     """
     parts = MARKED.split(text)
     parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", re.sub(r"([*|])", r"\\\1", part)) for part in parts[::2]]
