@@ -186,14 +186,16 @@ def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def unsupervised(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the models of dSprites without pairs and labels.
 
-    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them when all are done.
+    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them when all are done. Scores
+    that only they have are left out, as a comparison of all methods needs scores that all methods have.
     """
     if _complete(tables, "unsupervised32"):
         return tables["unsupervised32"]
     table = tables.get("dsprites32", pd.DataFrame())
     if len(table) and _complete(tables, "capacity32"):
         better = tables["capacity32"]
-        kept = [table[table.method != "AnnealedVAE"], better[better.method == "AnnealedVAE"]]
+        shared = [name for name in better if name in table or name.startswith("model.")]
+        kept = [table[table.method != "AnnealedVAE"], better.loc[better.method == "AnnealedVAE", shared]]
         return pd.concat(kept, ignore_index=True)
     return table
 

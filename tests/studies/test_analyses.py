@@ -323,6 +323,15 @@ def test_picks_are_the_best_by_what_selects() -> None:
     assert line["U/S"] == four.loc[four.groupby("method")["mig@100-perfect-1"].idxmax()].dci.max()
 
 
+def test_a_metric_of_models_outside_the_comparison_selects_nothing() -> None:
+    table = semi_supervised_table(0.0)
+    table["beta_vae"] = table.mig.where(table.method == "AnnealedVAE")
+    complete = analyses.semi_supervised(semi_supervised_table(0.0), resamples=20)
+    partial = analyses.semi_supervised(table, resamples=20)
+    label = "trials won if the others are selected by a test metric"
+    assert partial.number(label).value == complete.number(label).value
+
+
 def test_numbers_of_labels_stay_whole_beside_models_without_labels() -> None:
     table = semi_supervised_table(0.0).assign(**{"mig@100-binned-0": lambda table: table.mig})
     result = analyses.imprecise_labels(table, resamples=20)

@@ -111,3 +111,18 @@ def test_every_claim_has_a_chapter_and_a_side() -> None:
         assert finding.reason
         assert finding.claim.reason or max(abs(finding.claim.low), abs(finding.claim.high)) > 0
         assert pd.notna(finding.claim.low)
+
+
+def test_models_that_replace_others_bring_no_score_that_the_others_lack() -> None:
+    def table(methods: list[str], **columns: float) -> pd.DataFrame:
+        frame = pd.DataFrame({"method": methods, "mig": 0.5, **columns})
+        frame.attrs |= {"models": len(methods), "planned": len(methods)}
+        return frame
+
+    small = table(["AnnealedVAE", "BetaVAE"])
+    better = table(["AnnealedVAE", "DIPVAEI"], beta_vae=0.9, **{"model.c_max": 5.0})
+    joined = claims.unsupervised({"dsprites32": small, "capacity32": better})
+    assert joined.method.tolist() == ["BetaVAE", "AnnealedVAE"]
+    assert sorted(joined) == ["method", "mig", "model.c_max"]
+    better.attrs["models"] = 1  # not complete yet
+    assert claims.unsupervised({"dsprites32": small, "capacity32": better}).equals(small)
