@@ -186,8 +186,8 @@ def populations(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def unsupervised(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the models of dSprites without pairs and labels.
 
-    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them when all are done. Scores
-    that only they have are left out, as a comparison of all methods needs scores that all methods have.
+    The AnnealedVAEs of ``dsprites32`` do not reconstruct; those of ``capacity32`` replace them when all are done.
+    Scores that only they have are left out, as a comparison of all methods needs scores that all methods have.
     """
     if _complete(tables, "unsupervised32"):
         return tables["unsupervised32"]
