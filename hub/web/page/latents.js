@@ -37,7 +37,7 @@ function drawnPart(record) {
   const line = (latent) => el("li", {}, latentTitle(latent, kl), el("img", { src: strips[String(latent)], alt: `What z${latent} does from −2 to 2`, class: "strip" }));
   const images = el("div", { class: "images" }, input ? figureOf(input, "Input") : null, figureOf(reconstruction, input ? "Reconstruction" : "Start"));
   const lists = lineLists(order, kl, codes.length, line);
-  return section("Latents", note("Each latent from −2 to 2."), el("div", { class: "latents still" }, images, lists));
+  return section("Latents", note("Each latent from −2 to 2. This model runs in Python only: `unknot browse` moves its latents."), el("div", { class: "latents still" }, images, lists));
 }
 
 const latentTitle = (latent, kl) => el("span", { class: "code" }, `z${latent}`, el("small", {}, `${kl[latent].toFixed(2)} nats`));
