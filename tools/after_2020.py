@@ -70,10 +70,11 @@ def shifts(name: str, other: str, scores: dict[str, str]) -> str:
     whole = table[laws == table.dataset.nunique()]
     means = whole.groupby("dataset", sort=False)[[column for s in scores for column in (s, f"{s}@{other}")]].mean()
     trained = ", ".join(label(str(method)) for method in whole.method.unique())
-    lines += ["", f"Means over the models of all laws ({trained}):", ""]
-    for score, title in scores.items():
-        parts = [f"{law} {row[score]:.2f} → {row[f'{score}@{other}']:.2f}" for law, row in means.iterrows()]
-        lines.append(f"* {title}: {', '.join(parts)}.")
+    lines += ["", f"Means over models ({trained}):", ""]
+    lines += [f"| law | {' | '.join(scores.values())} |", "|---|" + "---|" * len(scores)]
+    for law, row in means.iterrows():
+        cells = [f"{row[score]:.2f} → {row[f'{score}@{other}']:.2f}" for score in scores]
+        lines.append(f"| {law} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
