@@ -263,7 +263,8 @@ def test_what_failed_under_another_runner_is_not_tried_again(toys: Path, study: 
 @pytest.mark.slow
 def test_two_runners_share_the_jobs_of_a_folder(toys: Path, undisturbed: Any, study: Make, start: Start) -> None:
     sweeps = [
-        {"config": "beta_vae_dsprites", "options": {"model.beta": [1, -1, 4]}},  # the second is refused by the model
+        {"config": "beta_vae_dsprites", "options": {"model.beta": [1, 4]}},
+        {"config": "beta_vae_dsprites", "options": {"model.beta": [2]}, "training": {"model.lr": 1e30}},  # NaN
         {"config": "factor_vae_dsprites", "options": {"model.gamma": [10]}},
     ]
     plan, folder = prepare(study(sweeps=sweeps, seeds=2), toys / "shared"), toys / "shared"
